@@ -1,0 +1,67 @@
+// How a host maps large files: which opens go through the kernel to a huge-page cache file (passthrough), and which
+// incarnation of a file's kernel inode each open and lookup names. Any thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "client/file_io.h"
+#include "client/vfs.h"
+
+namespace starlane::client {
+
+/// What is to be done with an open.
+struct OpenDecision {
+  enum class Kind : std::uint8_t {
+    moved,        // answer stale_handle: the kernel will look up again and find the preferred incarnation
+    cached,       // serve it on this node, through the page cache
+    direct,       // serve it on this node, past the page cache
+    passthrough,  // serve it on this node from backing_fd
+  } kind = Kind::cached;
+  int backing_fd = -1;
+};
+
+class Incarnations {
+ public:
+  virtual ~Incarnations() = default;
+
+  virtual void start(KernelNotifier* notifier, const KernelFeatures& features) = 0;
+  virtual void stop() = 0;
+
+  /// The incarnation that a LOOKUP (and readdirplus) of the file must name now.
+  virtual std::uint8_t preferred(FileKey file) = 0;
+  struct Open {
+    FileKey file;
+    Node node;           // as the kernel asked
+    FileState state;     // as the open gate answered
+    std::uint32_t flags = 0;
+    bool written = false;  // some session (this one too) has it open for writing
+    std::uint64_t unique = 0;
+  };
+  /// May wait for a fill (interruptibly). Counts the open unless it answers moved: release must follow.
+  virtual Result<OpenDecision> open(const Open& open) = 0;
+  virtual void release(FileKey file, Node node, bool writer) = 0;
+  /// The kernel forgot the node: its incarnation number may be used again.
+  virtual void forget(FileKey file, Node node) = 0;
+
+  /// Before it is acknowledged: mirrored into a live backing file.
+  virtual void local_write(FileKey file, std::uint64_t offset, ByteSpan bytes) = 0;
+  virtual void local_truncate(FileKey file, std::uint64_t length) = 0;
+  /// A live incarnation of `previous` is from now on one of `current`.
+  virtual void local_commit(FileKey file, std::uint64_t previous, const FileState& current) = 0;
+  /// Retires what is live: old mappings keep the version they opened.
+  virtual void remote_change(FileKey file) = 0;
+
+  /// Fills ahead of any open (`starlane warm`); returns when complete or refused (no_space in the budget).
+  virtual Status warm(FileKey file, const FileState& state) = 0;
+
+  struct Figures {
+    std::uint64_t files = 0, bytes = 0, budget_bytes = 0, passthrough_opens = 0, filled_bytes = 0;
+    bool enabled = false;
+    std::string reason;  // why passthrough is off, for people
+  };
+  virtual Figures figures() = 0;
+};
+
+}  // namespace starlane::client
