@@ -36,6 +36,9 @@ class FileIo {
 
   virtual ~FileIo() = default;
 
+  /// Who hears of commits; once, before the first write.
+  virtual void on_commit(Committed committed) = 0;
+
   virtual std::shared_ptr<ReadStreams> new_streams() = 0;
 
   /// Committed bytes under dirty ones. known: the namespace's latest; a cached map of another version is read again.
@@ -44,7 +47,8 @@ class FileIo {
                                           std::uint32_t length, ReadStreams* streams, std::uint64_t unique) = 0;
 
   /// Into the arena, with its record, then it returns; blocks while the budget of dirty bytes is used up. Whole blocks go
-  /// out at once. attachment_epoch, session: for the commit that will follow.
+  /// out at once. Stamped with the branch's present Attachment (attachments.h, given to the implementation): when that
+  /// has been fenced before the commit, the bytes are dropped and the next flush fails with io, once.
   struct Write {
     FileKey file;
     FileState known;
