@@ -1,6 +1,7 @@
-// What a front end (the kernel's FUSE mount; a memory server in bench/) asks of a file system: POSIX by node and handle.
-// Any thread; every call may block until done, none holds a lock over I/O. A passing reason (a server away) is waited
-// for, never an error: the front end may call `interrupt` for a request whose application was signalled.
+// What a front end (the kernel's FUSE mount; a memory server in bench/) asks of a file system:
+// POSIX by node and handle. Any thread; every call may block until done, none holds a lock over
+// I/O. A passing reason (a server away) is waited for, never an error: the front end may call
+// `interrupt` for a request whose application was signalled.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,8 +17,9 @@
 
 namespace starlane::client {
 
-/// The kernel's nodeid: which view of this host, which incarnation of the file's kernel inode, which inode. Pack is
-/// stateless but for the slot table. Slot 0 is the mount's own synthetic tree (root, public, volumes, public/NAME).
+/// The kernel's nodeid: which view of this host, which incarnation of the file's kernel inode,
+/// which inode. Pack is stateless but for the slot table. Slot 0 is the mount's own synthetic tree
+/// (root, public, volumes, public/NAME).
 struct Node {
   std::uint16_t slot = 0;
   std::uint8_t incarnation = 0;
@@ -27,13 +29,15 @@ struct Node {
     return std::uint64_t{slot} << 48 | std::uint64_t{incarnation} << 40 | inode.value;
   }
   static Node unpack(std::uint64_t id) {
-    return {static_cast<std::uint16_t>(id >> 48), static_cast<std::uint8_t>(id >> 40), InodeId(id & (kInodeLimit - 1))};
+    return {static_cast<std::uint16_t>(id >> 48), static_cast<std::uint8_t>(id >> 40),
+            InodeId(id & (kInodeLimit - 1))};
   }
   friend auto operator<=>(const Node&, const Node&) = default;
 };
 inline constexpr Node kMountRoot{0, 0, kRootInode};
 
-/// Of the application behind a request. unique: the kernel's number of the request without the resend bit.
+/// Of the application behind a request. unique: the kernel's number of the request without the
+/// resend bit.
 struct Caller {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
@@ -84,15 +88,16 @@ struct OpenReply {
   int backing_fd = -1;      // passthrough: open as long as any handle of this node is
 };
 
-/// Bytes of a read where they lie, kept alive by `hold`. Together they may be less than asked at the end of file only.
+/// Bytes of a read where they lie, kept alive by `hold`. Together they may be less than asked at
+/// the end of file only.
 struct Piece {
   ByteSpan bytes;
   std::shared_ptr<const void> hold;
 };
 
 struct WriteOptions {
-  bool synchronous = false;      // O_SYNC or O_DSYNC: durable before the answer
-  bool append = false;           // O_APPEND: the server says where, when several hosts may write
+  bool synchronous = false;  // O_SYNC or O_DSYNC: durable before the answer
+  bool append = false;       // O_APPEND: the server says where, when several hosts may write
   bool kill_privileges = false;
   bool from_page_cache = false;  // a dirty shared mapping; the writer is not known
 };
@@ -112,18 +117,20 @@ struct CopyRange {
 class DirectoryFiller {
  public:
   virtual ~DirectoryFiller() = default;
-  /// False: it did not fit and was not taken. next_cookie: resumes after this entry. type: mode bits >> 12. entry: with
-  /// attributes (readdirplus), counts as a lookup of the node unless its inode is 0; null: plain.
-  virtual bool add(std::string_view name, std::uint64_t ino, std::uint32_t type, std::uint64_t next_cookie,
-                   const EntryReply* entry) = 0;
+  /// False: it did not fit and was not taken. next_cookie: resumes after this entry. type: mode
+  /// bits >> 12. entry: with attributes (readdirplus), counts as a lookup of the node unless its
+  /// inode is 0; null: plain.
+  virtual bool add(std::string_view name, std::uint64_t ino, std::uint32_t type,
+                   std::uint64_t next_cookie, const EntryReply* entry) = 0;
 };
 
-/// What a file system asks of the kernel; implemented by the front end. Never called with a lock held, nor from the
-/// handler of a read of the same pages.
+/// What a file system asks of the kernel; implemented by the front end. Never called with a lock
+/// held, nor from the handler of a read of the same pages.
 class KernelNotifier {
  public:
   virtual ~KernelNotifier() = default;
-  /// Drops attributes, and pages of [offset, offset + length); length 0: to the end; offset -1: attributes only.
+  /// Drops attributes, and pages of [offset, offset + length); length 0: to the end; offset -1:
+  /// attributes only.
   virtual void invalidate_inode(Node node, std::int64_t offset, std::int64_t length) = 0;
   virtual void invalidate_entry(Node parent, std::string_view name) = 0;
   /// Pushes pages into the page cache. Only for nodes without a writer.
@@ -148,13 +155,16 @@ class Vfs {
 
   virtual Result<EntryReply> lookup(const Caller&, Node parent, std::string_view name) = 0;
   virtual void forget(Node node, std::uint64_t lookups) = 0;
-  virtual Result<AttributesReply> get_attributes(const Caller&, Node node, std::optional<std::uint64_t> handle) = 0;
-  virtual Result<AttributesReply> set_attributes(const Caller&, Node node, const SetStat& change) = 0;
+  virtual Result<AttributesReply> get_attributes(const Caller&, Node node,
+                                                 std::optional<std::uint64_t> handle) = 0;
+  virtual Result<AttributesReply> set_attributes(const Caller&, Node node,
+                                                 const SetStat& change) = 0;
   virtual Result<std::string> read_link(const Caller&, Node node) = 0;
 
-  virtual Result<EntryReply> make_node(const Caller&, Node parent, std::string_view name, std::uint32_t mode,
-                                       std::uint32_t rdev) = 0;
-  virtual Result<EntryReply> make_directory(const Caller&, Node parent, std::string_view name, std::uint32_t mode) = 0;
+  virtual Result<EntryReply> make_node(const Caller&, Node parent, std::string_view name,
+                                       std::uint32_t mode, std::uint32_t rdev) = 0;
+  virtual Result<EntryReply> make_directory(const Caller&, Node parent, std::string_view name,
+                                            std::uint32_t mode) = 0;
   virtual Result<EntryReply> make_symlink(const Caller&, Node parent, std::string_view name,
                                           std::string_view target) = 0;
   virtual Result<EntryReply> link(const Caller&, Node node, Node parent, std::string_view name) = 0;
@@ -163,31 +173,33 @@ class Vfs {
   virtual Status rename(const Caller&, Node parent, std::string_view name, Node new_parent,
                         std::string_view new_name, std::uint32_t flags) = 0;
 
-  /// stale_handle: look the name up again, once; the open after that is always served. flags: as open(2).
+  /// stale_handle: look the name up again, once; the open after that is always served. flags: as
+  /// open(2).
   virtual Result<OpenReply> open(const Caller&, Node node, std::uint32_t flags) = 0;
   struct Created {
     EntryReply entry;
     OpenReply open;
   };
-  virtual Result<Created> create(const Caller&, Node parent, std::string_view name, std::uint32_t mode,
-                                 std::uint32_t flags) = 0;
+  virtual Result<Created> create(const Caller&, Node parent, std::string_view name,
+                                 std::uint32_t mode, std::uint32_t flags) = 0;
   virtual Result<std::vector<Piece>> read(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                           std::uint32_t length) = 0;
   /// All of it, or an error. The bytes are the caller's again when it returns.
-  virtual Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset, ByteSpan bytes,
-                                      const WriteOptions& options) = 0;
+  virtual Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset,
+                                      ByteSpan bytes, const WriteOptions& options) = 0;
   /// At each close: what was written is accepted and committed, or the failure is told.
   virtual Status flush(const Caller&, std::uint64_t handle) = 0;
   virtual Status fsync(const Caller&, std::uint64_t handle, bool data_only) = 0;
   virtual void release(std::uint64_t handle) = 0;
-  virtual Status fallocate(const Caller&, std::uint64_t handle, std::uint32_t mode, std::uint64_t offset,
-                           std::uint64_t length) = 0;
+  virtual Status fallocate(const Caller&, std::uint64_t handle, std::uint32_t mode,
+                           std::uint64_t offset, std::uint64_t length) = 0;
   virtual Result<std::uint64_t> copy_range(const Caller&, const CopyRange& range) = 0;
-  virtual Result<std::uint64_t> seek(const Caller&, std::uint64_t handle, std::uint64_t offset, int whence) = 0;
+  virtual Result<std::uint64_t> seek(const Caller&, std::uint64_t handle, std::uint64_t offset,
+                                     int whence) = 0;
 
   virtual Result<std::uint64_t> open_directory(const Caller&, Node node) = 0;
-  virtual Status read_directory(const Caller&, std::uint64_t handle, std::uint64_t cookie, bool with_attributes,
-                                DirectoryFiller& filler) = 0;
+  virtual Status read_directory(const Caller&, std::uint64_t handle, std::uint64_t cookie,
+                                bool with_attributes, DirectoryFiller& filler) = 0;
   virtual Status fsync_directory(const Caller&, std::uint64_t handle) = 0;
   virtual void release_directory(std::uint64_t handle) = 0;
 

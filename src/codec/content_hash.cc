@@ -12,7 +12,8 @@ struct ContentHasher::State {
 };
 
 ContentHasher::ContentHasher() : state_(std::make_unique<State>()) {
-  SL_CHECK(state_->context != nullptr && EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1);
+  SL_CHECK(state_->context != nullptr &&
+           EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1);
 }
 
 ContentHasher::~ContentHasher() = default;
@@ -24,7 +25,8 @@ void ContentHasher::update(ByteSpan bytes) {
 ContentHash ContentHasher::finish() {
   ContentHash hash{};
   unsigned length = 0;
-  SL_CHECK(EVP_DigestFinal_ex(state_->context, reinterpret_cast<unsigned char*>(hash.data()), &length) == 1 &&
+  SL_CHECK(EVP_DigestFinal_ex(state_->context, reinterpret_cast<unsigned char*>(hash.data()),
+                              &length) == 1 &&
            length == hash.size());
   return hash;
 }

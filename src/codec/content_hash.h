@@ -1,4 +1,5 @@
-// SHA-256 of contents, in pieces: what data sets are verified by. One object, one content, one thread.
+// SHA-256 of contents, in pieces: what data sets are verified by. One object, one content, one
+// thread.
 #pragma once
 #include <array>
 #include <cstddef>

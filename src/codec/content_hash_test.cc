@@ -11,7 +11,8 @@ TEST(ContentHash, IsSha256HoweverThePiecesFall) {
   pieces.update(bytes_of("a"));
   pieces.update({});
   pieces.update(bytes_of("bc"));
-  const std::string expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";  // FIPS 180-2
+  const std::string expected =
+      "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";  // FIPS 180-2
   EXPECT_EQ(to_hex(whole.finish()), expected);
   EXPECT_EQ(to_hex(pieces.finish()), expected);
 }

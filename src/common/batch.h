@@ -8,7 +8,8 @@
 
 namespace starlane {
 
-/// Counts operations in flight. `expect` and `wait` belong to one thread; `done` may be called by any.
+/// Counts operations in flight. `expect` and `wait` belong to one thread; `done` may be called by
+/// any.
 class Batch {
  public:
   Batch() = default;

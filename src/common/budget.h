@@ -43,7 +43,9 @@ class ByteBudget {
   std::uint64_t limit() const { return limit_; }
 
  private:
-  bool fits(std::uint64_t bytes) const SL_REQUIRES(m_) { return used_ == 0 || used_ + bytes <= limit_; }
+  bool fits(std::uint64_t bytes) const SL_REQUIRES(m_) {
+    return used_ == 0 || used_ + bytes <= limit_;
+  }
 
   const std::uint64_t limit_;
   mutable Mutex m_;

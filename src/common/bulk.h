@@ -1,5 +1,6 @@
-// Bytes on their way: the two ends of a bulk transfer, so that a block goes from the caller's memory to the device,
-// or back, without a copy in one process and with one in another. Each object serves one transfer, one thread.
+// Bytes on their way: the two ends of a bulk transfer, so that a block goes from the caller's
+// memory to the device, or back, without a copy in one process and with one in another. Each object
+// serves one transfer, one thread.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -17,7 +18,8 @@ class BulkSource {
   virtual std::uint64_t size() const = 0;
   /// The next out.size() bytes, all or an error. Blocks.
   virtual Status read(MutableByteSpan out) = 0;
-  /// All bytes where they lie, if they lie in this process in one piece (then `read` need not be called).
+  /// All bytes where they lie, if they lie in this process in one piece (then `read` need not be
+  /// called).
   virtual std::optional<ByteSpan> memory() { return std::nullopt; }
 };
 
@@ -27,7 +29,8 @@ class BulkSink {
   virtual ~BulkSink() = default;
   /// The next bytes, all or an error. Blocks.
   virtual Status write(ByteSpan bytes) = 0;
-  /// The destination itself, if it lies in this process in one piece: fill its front, then call `filled`.
+  /// The destination itself, if it lies in this process in one piece: fill its front, then call
+  /// `filled`.
   virtual std::optional<MutableByteSpan> memory() { return std::nullopt; }
   virtual void filled(std::uint64_t) {}
 };
@@ -37,7 +40,8 @@ class MemorySource final : public BulkSource {
   explicit MemorySource(ByteSpan bytes) : bytes_(bytes) {}
   std::uint64_t size() const override { return bytes_.size(); }
   Status read(MutableByteSpan out) override {
-    if (out.size() > bytes_.size() - position_) return Status(Errc::invalid, "read past the end of a bulk source");
+    if (out.size() > bytes_.size() - position_)
+      return Status(Errc::invalid, "read past the end of a bulk source");
     std::memcpy(out.data(), bytes_.data() + position_, out.size());
     position_ += out.size();
     return {};
@@ -53,7 +57,8 @@ class MemorySink final : public BulkSink {
  public:
   explicit MemorySink(MutableByteSpan bytes) : bytes_(bytes) {}
   Status write(ByteSpan bytes) override {
-    if (bytes.size() > bytes_.size() - written_) return Status(Errc::invalid, "write past the end of a bulk sink");
+    if (bytes.size() > bytes_.size() - written_)
+      return Status(Errc::invalid, "write past the end of a bulk sink");
     std::memcpy(bytes_.data() + written_, bytes.data(), bytes.size());
     written_ += bytes.size();
     return {};

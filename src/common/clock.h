@@ -1,4 +1,5 @@
-// Time as an edge that tests can drive: wall time for file attributes, boot time for leases and deadlines.
+// Time as an edge that tests can drive: wall time for file attributes, boot time for leases and
+// deadlines.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -25,7 +26,6 @@ class Clock {
 
 /// The machine's own; lives as long as the process.
 const Clock& system_clock();
-
 
 /// A point on the machine's boot clock after which the caller no longer waits.
 class Deadline {

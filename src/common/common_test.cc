@@ -31,9 +31,10 @@ TEST(Status, TryPassesValuesAndFailures) {
 }
 
 TEST(Errno, RoundTripsEveryErrnoOfTheTable) {
-  for (int number : {ENOENT, EEXIST, ENOTDIR, EISDIR, ENOTEMPTY, ENOSPC, EDQUOT, EROFS, EACCES, EPERM, EINVAL,
-                     ENAMETOOLONG, EMLINK, EXDEV, EFBIG, EOPNOTSUPP, ENOSYS, ENODATA, ERANGE, ESTALE, EBADF,
-                     ETXTBSY, ELOOP, EINTR, E2BIG, ENXIO, EAGAIN, ENOMEM, EIO})
+  for (int number : {ENOENT, EEXIST,  ENOTDIR, EISDIR,       ENOTEMPTY, ENOSPC,  EDQUOT, EROFS,
+                     EACCES, EPERM,   EINVAL,  ENAMETOOLONG, EMLINK,    EXDEV,   EFBIG,  EOPNOTSUPP,
+                     ENOSYS, ENODATA, ERANGE,  ESTALE,       EBADF,     ETXTBSY, ELOOP,  EINTR,
+                     E2BIG,  ENXIO,   EAGAIN,  ENOMEM,       EIO})
     EXPECT_EQ(errno_of(errc_of(number)), number) << number;
   EXPECT_EQ(errc_of(ENOTSOCK), Errc::io);
 }

@@ -1,5 +1,5 @@
-// Distinct types for the numbers that name things, so that a slice cannot be passed where an inode is meant.
-// Values; ordered and hashable. 0 is "none" in every family.
+// Distinct types for the numbers that name things, so that a slice cannot be passed where an inode
+// is meant. Values; ordered and hashable. 0 is "none" in every family.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -49,8 +49,10 @@ struct BlockId {
 
 /// Spreads numbers over a hash table of this process. Not for anything stored or sent.
 constexpr std::uint64_t mix64(std::uint64_t x) {
-  x ^= x >> 30; x *= 0xbf58476d1ce4e5b9ULL;
-  x ^= x >> 27; x *= 0x94d049bb133111ebULL;
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9ULL;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
 
@@ -58,7 +60,9 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
 
 template <typename Tag, typename Number>
 struct std::hash<starlane::Id<Tag, Number>> {
-  std::size_t operator()(const starlane::Id<Tag, Number>& id) const { return starlane::mix64(id.value); }
+  std::size_t operator()(const starlane::Id<Tag, Number>& id) const {
+    return starlane::mix64(id.value);
+  }
 };
 template <>
 struct std::hash<starlane::FileKey> {
@@ -69,6 +73,7 @@ struct std::hash<starlane::FileKey> {
 template <>
 struct std::hash<starlane::BlockId> {
   std::size_t operator()(const starlane::BlockId& id) const {
-    return starlane::mix64(id.index ^ starlane::mix64(id.slice.value ^ starlane::mix64(id.owner.value)));
+    return starlane::mix64(id.index ^
+                           starlane::mix64(id.slice.value ^ starlane::mix64(id.owner.value)));
   }
 };

@@ -1,5 +1,6 @@
-// One line is one event with key=value, through spdlog, which only this header knows. Log or return an error, never both.
-// error: a person must act; warn: degraded; info: state changed; debug: off in production.
+// One line is one event with key=value, through spdlog, which only this header knows. Log or return
+// an error, never both. error: a person must act; warn: degraded; info: state changed; debug: off
+// in production.
 #pragma once
 #include <spdlog/spdlog.h>
 
@@ -10,8 +11,8 @@ namespace starlane {
 #define SL_LOG(level, ...) ::spdlog::level(__VA_ARGS__)
 
 struct LogOptions {
-  std::string role;   // shown in each line
-  std::string file;   // empty: standard error
+  std::string role;  // shown in each line
+  std::string file;  // empty: standard error
   std::string level = "info";
 };
 

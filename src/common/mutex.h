@@ -1,5 +1,6 @@
-// Mutex and CondVar with clang's thread-safety annotations (checked by the `clang` preset), and nothing else.
-// Rule: never held over RPC, KV or disk. Lock order is said in the comment of the class that owns them.
+// Mutex and CondVar with clang's thread-safety annotations (checked by the `clang` preset), and
+// nothing else. Rule: never held over RPC, KV or disk. Lock order is said in the comment of the
+// class that owns them.
 #pragma once
 #include <chrono>
 #include <condition_variable>

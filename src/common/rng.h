@@ -1,4 +1,5 @@
-// Random numbers whose sequence is ours (xoshiro256**): the same seed gives the same run on every compiler.
+// Random numbers whose sequence is ours (xoshiro256**): the same seed gives the same run on every
+// compiler.
 #pragma once
 #include <array>
 #include <cstdint>

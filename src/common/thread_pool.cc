@@ -6,7 +6,9 @@
 
 namespace starlane {
 
-void name_this_thread(const std::string& name) { ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str()); }
+void name_this_thread(const std::string& name) {
+  ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
+}
 
 ThreadPool::ThreadPool(Options options) : options_(std::move(options)) {
   SL_CHECK(options_.threads > 0 && options_.queue_limit > 0);
@@ -31,7 +33,8 @@ void ThreadPool::submit(std::function<void()> work) {
 
 Status ThreadPool::try_submit(std::function<void()> work) {
   MutexLock lock(m_);
-  if (queue_.size() >= options_.queue_limit) return Status(Errc::busy, options_.name + " queue is full");
+  if (queue_.size() >= options_.queue_limit)
+    return Status(Errc::busy, options_.name + " queue is full");
   queue_.push_back(std::move(work));
   not_empty_.notify_one();
   return {};

@@ -1,4 +1,5 @@
-// A fixed number of threads behind a queue with a limit: how fan-out and background work run everywhere.
+// A fixed number of threads behind a queue with a limit: how fan-out and background work run
+// everywhere.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -26,7 +27,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// Queues `work`; blocks while the queue is full. Not from the pool's own threads when it may be full.
+  /// Queues `work`; blocks while the queue is full. Not from the pool's own threads when it may be
+  /// full.
   void submit(std::function<void()> work) SL_EXCLUDES(m_);
   /// Queues `work`, or answers busy at once when the queue is full.
   Status try_submit(std::function<void()> work) SL_EXCLUDES(m_);

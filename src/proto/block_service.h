@@ -1,5 +1,6 @@
-// The block store as its callers see it, in this process (block::Store) or over the wire (rpc::BlockStub). Any thread;
-// every call blocks until done. A block is written once and never changes.
+// The block store as its callers see it, in this process (block::Store) or over the wire
+// (rpc::BlockStub). Any thread; every call blocks until done. A block is written once and never
+// changes.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +20,8 @@ struct PutBlock {
   TargetId target;
   BlockId block;
   Safety safety = Safety::accepted;
-  /// CRC32C of each 64 KiB unit of the block, the last one possibly shorter, as the writer computed them.
+  /// CRC32C of each 64 KiB unit of the block, the last one possibly shorter, as the writer computed
+  /// them.
   std::vector<std::uint32_t> unit_checksums;
 };
 
@@ -30,8 +32,8 @@ struct GetBlock {
   std::uint32_t length = 0;  // the range must lie inside the block
 };
 
-/// Checksums of exactly the bytes sent: cut at the block's 64 KiB boundaries, so the first and last piece may be
-/// shorter than a unit. Whole units carry the writer's own.
+/// Checksums of exactly the bytes sent: cut at the block's 64 KiB boundaries, so the first and last
+/// piece may be shorter than a unit. Whole units carry the writer's own.
 struct GetBlockReply {
   std::vector<std::uint32_t> checksums;
 };
@@ -61,24 +63,28 @@ class BlockService {
  public:
   virtual ~BlockService() = default;
 
-  /// Stores a block of data.size() bytes (1 to kBlockSize), all or nothing. A second put of the same id is ok if length and
-  /// checksums agree. Errors: corrupt (bytes do not match the checksums), exists (other content under this id), fenced (the slice was
-  /// removed), no_space, not_found (no such target here), io, busy.
+  /// Stores a block of data.size() bytes (1 to kBlockSize), all or nothing. A second put of the
+  /// same id is ok if length and checksums agree. Errors: corrupt (bytes do not match the
+  /// checksums), exists (other content under this id), fenced (the slice was removed), no_space,
+  /// not_found (no such target here), io, busy.
   virtual Status put(const Call& call, const PutBlock& request, BulkSource& data) = 0;
 
-  /// Sends exactly request.length verified bytes into `out`. Errors: not_found, corrupt (never sends bad bytes), invalid, io, busy.
+  /// Sends exactly request.length verified bytes into `out`. Errors: not_found, corrupt (never
+  /// sends bad bytes), invalid, io, busy.
   virtual Result<GetBlockReply> get(const Call& call, const GetBlock& request, BulkSink& out) = 0;
 
   /// Makes every put of the target that returned durable. Concurrent callers share one flush.
   virtual Status sync(const Call& call, TargetId target) = 0;
 
-  /// Removes all blocks of a slice and remembers it, durably, so that a late put is refused. Idempotent.
+  /// Removes all blocks of a slice and remembers it, durably, so that a late put is refused.
+  /// Idempotent.
   virtual Status remove_slice(const Call& call, TargetId target, BranchId owner, SliceId slice) = 0;
 
   virtual Result<BlockListing> list(const Call& call, TargetId target, const std::string& cursor,
                                     std::uint32_t limit) = 0;
 
-  /// Reads a target's every block back and checks it: those that fail, for scrub and fsck. Resumable by cursor.
+  /// Reads a target's every block back and checks it: those that fail, for scrub and fsck.
+  /// Resumable by cursor.
   virtual Result<BlockListing> verify(const Call& call, TargetId target, const std::string& cursor,
                                       std::uint32_t limit) = 0;
 

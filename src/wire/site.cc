@@ -1,0 +1,129 @@
+#include "wire/site.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/errno.h"
+#include "common/rng.h"
+#include "net/key.h"
+
+namespace starlane::wire {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kFormat = 1;
+constexpr std::size_t kSocketPathLimit = 100;  // sun_path holds 108
+
+std::string new_uuid() {
+  Rng rng(random_seed());
+  const std::uint64_t a = rng.next(), b = rng.next();
+  char text[40];
+  std::snprintf(text, sizeof text, "%08x-%04x-4%03x-%04x-%012llx", static_cast<unsigned>(a >> 32),
+                static_cast<unsigned>(a >> 16 & 0xffff), static_cast<unsigned>(a & 0xfff),
+                static_cast<unsigned>(0x8000 | (b >> 50)),
+                static_cast<unsigned long long>(b & 0xffffffffffffULL));
+  return text;
+}
+
+Status write_identity(const fs::path& file, const std::string& cluster) {
+  const fs::path draft = file.string() + ".new";
+  {
+    std::ofstream out(draft);
+    out << nlohmann::json{{"what", "starlane site"}, {"format", kFormat}, {"cluster", cluster}}
+               .dump(2)
+        << "\n";
+    if (!out.flush()) return Status(Errc::io, "cannot write " + draft.string());
+  }
+  std::error_code failed;
+  fs::rename(draft, file, failed);
+  return failed ? system_error("rename " + draft.string(), failed.value()) : Status();
+}
+
+Result<std::string> read_identity(const fs::path& file) {
+  std::ifstream in(file);
+  const auto json = nlohmann::json::parse(in, nullptr, false);
+  if (!json.is_object() || json.value("what", "") != "starlane site")
+    return Status(
+        Errc::corrupt,
+        file.string() + " is damaged; restore it from a backup, or start in another --dir");
+  if (json.value("format", 0) != kFormat)
+    return Status(Errc::unsupported, file.parent_path().string() + " has format " +
+                                         std::to_string(json.value("format", 0)) +
+                                         ", this starlane reads format " + std::to_string(kFormat) +
+                                         "; run the version that made it");
+  return json.value("cluster", "");
+}
+
+Status make_directories(const fs::path& directory) {
+  for (const char* name : {"log", "run"}) {
+    std::error_code failed;
+    fs::create_directories(directory / name, failed);
+    if (failed) return system_error("cannot make " + (directory / name).string(), failed.value());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Site> Site::open(const fs::path& directory) {
+  Site site;
+  std::error_code failed;
+  site.directory_ = fs::absolute(directory, failed).lexically_normal();
+  const fs::path identity = site.directory_ / "site.json";
+  if (!fs::exists(identity, failed))
+    return Status(
+        Errc::not_found,
+        site.directory_.string() + " is not a Starlane directory; `starlane up --dir` makes one");
+  site.cluster_ = SL_TRY(read_identity(identity));
+  return site;
+}
+
+Result<Site> Site::open_or_create(const fs::path& directory) {
+  std::error_code failed;
+  const fs::path absolute = fs::absolute(directory, failed).lexically_normal();
+  if (!fs::exists(absolute / "site.json", failed)) {
+    fs::create_directories(absolute, failed);
+    if (failed) return system_error("cannot make " + absolute.string(), failed.value());
+    if (!fs::is_empty(absolute, failed) && !fs::exists(absolute / "site.json.new", failed))
+      return Status(
+          Errc::exists,
+          absolute.string() + " is not empty and not a Starlane directory; give an empty one");
+    fs::permissions(absolute, fs::perms::owner_all, failed);
+    SL_TRY(make_directories(absolute));
+    if (!fs::exists(absolute / "key", failed))
+      SL_TRY(net::make_key_file((absolute / "key").string()));
+    SL_TRY(write_identity(absolute / "site.json", new_uuid()));
+  }
+  SL_TRY(make_directories(absolute));
+  return open(absolute);
+}
+
+std::string Site::endpoint(const std::string& role) const {
+  const std::string path = (directory_ / "run" / (role + ".sock")).string();
+  if (path.size() <= kSocketPathLimit) return "unix:" + path;
+  return "unix:/tmp/starlane-" + cluster_.substr(0, 13) + "-" + role + ".sock";
+}
+
+Result<UniqueFd> Site::lock(const std::string& role) const {
+  const fs::path file = directory_ / "run" / (role + ".lock");
+  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd) return system_error("cannot open " + file.string(), errno);
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    char pid[32] = {};
+    [[maybe_unused]] const auto n = ::pread(fd.get(), pid, sizeof pid - 1, 0);
+    return Status(Errc::busy, directory_.string() + " is in use: its " + role +
+                                  " runs as process " + pid + "; `starlane --dir " +
+                                  directory_.string() + " down` stops it");
+  }
+  const std::string pid = std::to_string(::getpid());
+  if (::ftruncate(fd.get(), 0) != 0 || ::pwrite(fd.get(), pid.data(), pid.size(), 0) < 0)
+    return system_error("cannot write " + file.string(), errno);
+  return fd;
+}
+
+}  // namespace starlane::wire
