@@ -32,7 +32,11 @@ inline std::string total_key(std::string_view key) { return std::string("t").app
 inline std::string row_value(std::string_view value) {
   return std::string(kRowHeaderBytes, '\0').append(value);
 }
-inline Version version_of(std::string_view stored) { return load_little<Version>(stored.data()); }
+inline Result<Version> version_of(std::string_view stored) {
+  if (stored.size() < kRowHeaderBytes)
+    return Status(Errc::corrupt, "a row of the key-value engine is damaged");
+  return load_little<Version>(stored.data());
+}
 
 struct Total {
   TotalKind kind = TotalKind::none;  // none: not there

@@ -71,6 +71,7 @@ Status Resolver::read_touched(Intent& intent) {
   for (std::string& key : intent.touches) {
     auto value = SL_TRY(intent.snapshot->view->get(key));
     if (!value) return Status(Errc::not_found, "a row to touch is not there");
+    SL_TRY(version_of(*value));
     intent.guards.push_back(key);
     rows.push_back({std::move(key), std::move(*value), false});
   }
@@ -92,7 +93,7 @@ Status Resolver::read_expected(Intent& intent) {
   if (keys.empty()) return {};
   const auto values = SL_TRY(intent.snapshot->view->get_many(keys));
   for (std::size_t i = 0; i < keys.size(); ++i)
-    unknown[i]->at_begin = values[i] ? version_of(*values[i]) : kAbsent;
+    unknown[i]->at_begin = values[i] ? SL_TRY(version_of(*values[i])) : kAbsent;
   return {};
 }
 

@@ -11,11 +11,9 @@ namespace {
 /// expected.
 constexpr std::size_t kRemembered = 256;
 
-Status damaged() { return Status(Errc::corrupt, "a row of the key-value engine is damaged"); }
-
 Result<Row> decode_row(std::string_view key, std::string_view stored) {
-  if (stored.size() < kRowHeaderBytes) return damaged();
-  return Row{std::string(key), std::string(stored.substr(kRowHeaderBytes)), version_of(stored)};
+  const Version version = SL_TRY(version_of(stored));
+  return Row{std::string(key), std::string(stored.substr(kRowHeaderBytes)), version};
 }
 
 std::vector<std::string_view> views_of(const std::vector<std::string>& keys) {
