@@ -18,6 +18,7 @@
 #include "common/status.h"
 #include "kv/engine.h"
 #include "meta/keys.h"
+#include "meta/members/lease_watch.h"
 #include "meta/rows.h"
 
 namespace google::protobuf {
@@ -85,6 +86,7 @@ struct Context {
   IdAllocator sessions;
   IdAllocator attachments;  // epochs
   Capacity capacity;
+  LeaseWatch watch;  // which sessions stand still
 };
 
 /// Who changes which branch.
@@ -93,6 +95,7 @@ struct Access {
   SessionId session;                   // none: trusted code of this process, not fenced
   std::uint64_t request = 0;           // 0: the outcome is not kept
   std::uint64_t attachment_epoch = 0;  // 0: not checked
+  bool upkeep = false;                 // housekeeping, which goes on in a frozen branch
 };
 
 using Rows = std::vector<std::optional<kv::Row>>;

@@ -95,6 +95,7 @@ KeyRange image_versions(std::string_view name) {
 }
 std::string cluster_key() { return system(Table::cluster).take(); }
 std::string counter_key(std::uint8_t what) { return system(Table::counter).u8(what).take(); }
+std::string reaper_key() { return system(Table::reaper).take(); }
 
 std::string inode_key(BranchId branch, InodeId inode) {
   return in(branch, Table::inode).u64(inode.value).take();

@@ -30,6 +30,7 @@ enum class Table : std::uint8_t {
   image = 'g',             // name, 0, version -> ImageRow
   cluster = 'c',           // the cluster's record
   counter = 'y',           // (a) what u8
+  reaper = 'r',            // puts those who settle dead references in one order
   // branch
   inode = 'I',   // inode
   entry = 'D',   // parent, name
@@ -101,6 +102,7 @@ std::string image_key(std::string_view name, std::string_view version);
 KeyRange image_versions(std::string_view name);
 std::string cluster_key();
 std::string counter_key(std::uint8_t what);
+std::string reaper_key();
 
 // Of a branch.
 std::string inode_key(BranchId branch, InodeId inode);

@@ -102,6 +102,13 @@ void put_root(kv::Transaction& t, BranchId branch, const HeadRow& head, const Ro
   t.add(accumulator_key(branch, InodeId{}, What::inodes), 1);
 }
 
+void kill_privileges(InodeRow& row) {
+  constexpr std::uint32_t kGroupExecute = 0010;
+  if (row.is_directory()) return;
+  row.mode &= ~kSetUid;
+  if (row.mode & kGroupExecute) row.mode &= ~kSetGid;
+}
+
 void touch_ctime(InodeRow& row, const WallTime& now) { row.ctime = std::max(row.ctime, now); }
 
 }  // namespace starlane::meta

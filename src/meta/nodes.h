@@ -60,6 +60,10 @@ struct Root {
 void put_root(kv::Transaction& t, BranchId branch, const HeadRow& head, const Root& root,
               const WallTime& now);
 
+/// As the kernel does for a write or a change of owner: setuid goes, and setgid where the group may
+/// execute.
+void kill_privileges(InodeRow& row);
+
 /// A change of attributes or names: the inode's ctime, never going back.
 void touch_ctime(InodeRow& row, const WallTime& now);
 

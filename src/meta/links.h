@@ -1,0 +1,45 @@
+// What happens to an inode when a name of it is dropped or moved: link counts, further names (N),
+// and the last unlink, which leaves the file to whoever still has it open (U, O). Inside one
+// transaction of the caller.
+#pragma once
+#include <string_view>
+
+#include "meta/context.h"
+#include "meta/nodes.h"
+
+namespace starlane::meta {
+
+/// An inode as the transaction read it.
+struct Node {
+  InodeId inode;
+  InodeRow row;
+  kv::Version version = kv::kAbsent;
+};
+
+/// A name: the place of an entry.
+struct Name {
+  InodeId parent;
+  std::string_view name;
+};
+
+/// The inode that an entry names, from its row as read. A missing row is `corrupt`: the entry
+/// dangles.
+Result<Node> node_of(InodeId inode, const std::optional<kv::Row>& row);
+
+/// Expects and writes `node`'s row.
+void put_node(Change& change, const Node& node);
+
+/// Takes `name` from a file: one link less, or, after the last, the row of an unlinked file. Writes
+/// the node.
+Status drop_name(Change& change, Node& node, const Name& name, bool held);
+
+/// Removes an empty directory with all that belongs to it; not_empty. Its entry is the caller's.
+Status drop_directory(Change& change, const Node& node);
+
+/// A name of the node becomes another one. The caller writes the node and the entries.
+Status move_name(Change& change, Node& node, const Name& from, const Name& to);
+
+/// Deletes all extended attributes of an inode whose row says that it has some.
+Status drop_xattrs(Change& change, InodeId inode, const InodeRow& row);
+
+}  // namespace starlane::meta

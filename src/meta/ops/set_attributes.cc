@@ -1,0 +1,67 @@
+// set_attributes: chmod, chown, utimens, truncate.
+#include "meta/messages.h"
+#include "meta/ops/ops.h"
+#include "meta/truncate.h"
+
+namespace starlane::meta {
+namespace {
+
+void set_owner_and_mode(const pb::SetAttributesRequest& request, InodeRow& row) {
+  const bool owner = request.has_uid() || request.has_gid();
+  const bool truncated = request.has_length() && request.caller().uid() != 0;
+  if (request.has_uid()) row.uid = request.uid();
+  if (request.has_gid()) row.gid = request.gid();
+  if (owner || truncated || request.kill_privileges()) kill_privileges(row);
+  if (request.has_mode()) row.mode = (row.mode & kTypeMask) | (request.mode() & 07777);
+}
+
+/// A directory's times are accumulators of a generation: setting them begins a new one.
+Status set_times(Change& change, const pb::SetAttributesRequest& request, Node& node) {
+  if (request.atime_now()) {
+    node.row.atime = change.now;
+  } else if (request.has_atime()) {
+    node.row.atime = SL_TRY(time_of(request.atime()));
+  }
+  if (!request.mtime_now() && !request.has_mtime()) return {};
+  node.row.mtime = request.mtime_now() ? change.now : SL_TRY(time_of(request.mtime()));
+  if (!node.row.is_directory()) return {};
+  const DirectoryTotals totals =
+      SL_TRY(read_totals(change.t, change.branch(), node.inode, node.row));
+  touch_ctime(node.row, from_ns(totals.changed_ns));
+  change.t.clear(
+      accumulator_key(change.branch(), node.inode, What::changed, node.row.time_generation));
+  node.row.time_generation += 1;
+  return {};
+}
+
+Status apply(Change& change, const pb::SetAttributesRequest& request, const Rows& rows,
+             bool* too_long, pb::Attributes* reply) {
+  if (!rows[0]) return {Errc::not_found, "no such file or directory"};
+  Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
+  if (request.has_length()) SL_TRY(set_length(change, node, request.length(), too_long));
+  set_owner_and_mode(request, node.row);
+  SL_TRY(set_times(change, request, node));
+  touch_ctime(node.row, change.now);
+  if (request.has_ctime()) node.row.ctime = SL_TRY(time_of(request.ctime()));
+  put_node(change, node);
+  return read_attributes(change.t, change.branch(), node.inode, node.row, reply);
+}
+
+}  // namespace
+
+Status op_set_attributes(Context& context, const Call&, const pb::SetAttributesRequest& request,
+                         pb::Attributes* reply) {
+  const Access access = access_of(request.on());
+  const InodeId inode{request.inode()};
+  const std::vector<std::string> keys = {inode_key(access.branch, inode)};
+  for (;;) {
+    bool too_long = false;
+    const Status done = change_branch(
+        context, access, number_of(Method::set_attributes), keys, reply,
+        [&](Change& change, Rows& rows) { return apply(change, request, rows, &too_long, reply); });
+    if (done.code() != Errc::busy || !too_long) return done;
+    SL_TRY(shorten_in_steps(context, access, inode, request.length()));
+  }
+}
+
+}  // namespace starlane::meta

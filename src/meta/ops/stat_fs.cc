@@ -1,0 +1,26 @@
+#include <algorithm>
+
+#include "meta/messages.h"
+#include "meta/ops/ops.h"
+
+namespace starlane::meta {
+
+Status op_stat_fs(Context& context, const Call&, const pb::NodeRequest& request,
+                  pb::StatFsReply* reply) {
+  const BranchId branch{request.on().branch()};
+  return context.read([&](kv::Transaction& t) -> Status {
+    const HeadRow head = SL_TRY(read_head(t, branch));
+    const std::vector<std::int64_t> used =
+        SL_TRY(t.totals({accumulator_key(branch, InodeId{}, What::bytes),
+                         accumulator_key(branch, InodeId{}, What::inodes)}));
+    reply->set_live_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(used[0], 0)));
+    reply->set_inodes(static_cast<std::uint64_t>(std::max<std::int64_t>(used[1], 0)));
+    reply->set_quota_bytes(head.quota_bytes);
+    reply->set_quota_inodes(head.quota_inodes);
+    reply->set_total_bytes(context.capacity.total_bytes.load(std::memory_order_relaxed));
+    reply->set_free_bytes(context.capacity.free_bytes.load(std::memory_order_relaxed));
+    return {};
+  });
+}
+
+}  // namespace starlane::meta
