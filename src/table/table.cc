@@ -24,6 +24,7 @@ std::string_view view_of(const rocksdb::Slice& slice) { return {slice.data(), sl
 
 Errc errc_of_rocksdb(const rocksdb::Status& status) {
   if (status.IsNoSpace()) return Errc::no_space;
+  if (status.IsMemoryLimit()) return Errc::no_memory;
   switch (status.code()) {
     case rocksdb::Status::kNotFound:
       return Errc::not_found;
@@ -35,8 +36,6 @@ Errc errc_of_rocksdb(const rocksdb::Status& status) {
       return Errc::unsupported;
     case rocksdb::Status::kShutdownInProgress:
       return Errc::unavailable;
-    case rocksdb::Status::kMemoryLimit:
-      return Errc::no_memory;
     default:
       return Errc::io;
   }
