@@ -1,0 +1,303 @@
+// up, down, and the roles by hand: meta, store, mount, keeper; umount.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "cli/terminal.h"
+#include "common/errno.h"
+#include "common/log.h"
+#include "wire/supervisor.h"
+
+namespace starlane::cli {
+namespace {
+
+struct Arguments {
+  Settings settings;
+  bool separate = false;
+  bool print = false;
+  int ready_fd = -1;
+  CLI::App* command = nullptr;
+};
+
+void block_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigaddset(&set, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+/// Until SIGTERM or SIGINT, or until `ended` is readable.
+void wait_for_end(int ended) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigaddset(&set, SIGINT);
+  const UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC));
+  pollfd waiting[2] = {{signals.get(), POLLIN, 0}, {ended, POLLIN, 0}};
+  while (::poll(waiting, ended >= 0 ? 2 : 1, -1) < 0 && errno == EINTR) {
+  }
+}
+
+/// A role that was started by hand or by a supervisor: says that it serves, waits, stops.
+Status run_role(wire::Role& role, const Arguments& arguments, const std::string& what) {
+  wire::tell_ready(arguments.ready_fd, {});
+  std::printf("ready  %s\n", what.c_str());
+  std::fflush(stdout);
+  wait_for_end(role.ended());
+  return role.stop();
+}
+
+/// Tells whoever waits for the role what went wrong, too.
+Status told(const Arguments& arguments, const Status& status) {
+  if (!status.ok()) wire::tell_ready(arguments.ready_fd, status);
+  return status;
+}
+
+/// How this role reaches metadata: the site of --dir, or --meta and --key.
+struct Reach {
+  std::unique_ptr<wire::Network> network;
+  MetaService* meta = nullptr;
+};
+Result<Reach> reach(const Program& program) {
+  wire::Address address{program.globals().meta, program.globals().key_file};
+  if (address.endpoint.empty() || address.key_file.empty()) {
+    const wire::Site site = SL_TRY(program.site());
+    if (address.endpoint.empty()) address.endpoint = wire::address_of(site).endpoint;
+    if (address.key_file.empty()) address.key_file = site.key_file().string();
+  }
+  Reach out;
+  out.network = SL_TRY(wire::Network::open(address.key_file));
+  out.meta = SL_TRY(out.network->meta(address.endpoint));
+  return out;
+}
+
+Status prepare(const Program& program, Arguments& arguments) {
+  block_signals();
+  if (!program.globals().directory.empty())
+    SL_TRY(apply_file(*arguments.command, std::filesystem::path(program.globals().directory) / "starlane.toml"));
+  start_logging({.role = arguments.command->get_name(), .file = "", .level = arguments.settings.log_level});
+  return {};
+}
+
+Status run_meta(const Program& program, Arguments& arguments) {
+  SL_TRY(prepare(program, arguments));
+  if (program.globals().directory.empty()) return Status(Errc::invalid, "which site? Give --dir DIR");
+  const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
+  const UniqueFd lock = SL_TRY(site.lock("meta"));
+  const auto network = SL_TRY(wire::Network::open(site.key_file().string()));
+  const auto role = SL_TRY(wire::MetaRole::start(site, arguments.settings.meta));
+  std::vector<std::string> endpoints = arguments.settings.meta.listen;
+  endpoints.push_back(site.endpoint("meta"));
+  const auto server =
+      SL_TRY(network->serve({.meta = &role->service(), .workers = arguments.settings.meta.workers}, endpoints));
+  const wire::StateWriter state(site, {{"meta", role.get()}});
+  const Status ended = run_role(*role, arguments, "metadata at " + endpoints.front());
+  server->stop();
+  return ended;
+}
+
+Status run_store(const Program& program, Arguments& arguments) {
+  SL_TRY(prepare(program, arguments));
+  if (program.globals().directory.empty()) return Status(Errc::invalid, "which site? Give --dir DIR");
+  const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
+  const UniqueFd lock = SL_TRY(site.lock("store"));
+  const Reach way = SL_TRY(reach(program));
+  const auto role = SL_TRY(wire::StoreRole::open(site, arguments.settings.store));
+  std::vector<std::string> endpoints = arguments.settings.store.listen;
+  endpoints.push_back(site.endpoint("store"));
+  const auto server =
+      SL_TRY(way.network->serve({.blocks = &role->service(), .workers = arguments.settings.store.workers}, endpoints));
+  SL_TRY(role->join(*way.meta));
+  const wire::StateWriter state(site, {{"store", role.get()}});
+  const Status ended = run_role(*role, arguments, "blocks at " + endpoints.front());
+  server->stop();
+  return ended;
+}
+
+Status run_mount(const Program& program, Arguments& arguments) {
+  SL_TRY(prepare(program, arguments));
+  const Reach way = SL_TRY(reach(program));
+  const auto role = SL_TRY(wire::start_mount(*way.network, *way.meta, arguments.settings.mount));
+  std::unique_ptr<wire::StateWriter> state;
+  if (const Result<wire::Site> site = program.site(); site.ok())
+    state = std::make_unique<wire::StateWriter>(*site, std::vector<std::pair<std::string, wire::Role*>>{{"mount", role.get()}});
+  return run_role(*role, arguments, arguments.settings.mount.mountpoint);
+}
+
+Status run_keeper(const Program& program, Arguments& arguments) {
+  SL_TRY(prepare(program, arguments));
+  const Reach way = SL_TRY(reach(program));
+  const auto role = SL_TRY(wire::start_keeper(*way.network, *way.meta, arguments.settings.keeper));
+  std::unique_ptr<wire::StateWriter> state;
+  if (const Result<wire::Site> site = program.site(); site.ok())
+    state = std::make_unique<wire::StateWriter>(*site, std::vector<std::pair<std::string, wire::Role*>>{{"keeper", role.get()}});
+  return run_role(*role, arguments, "keeper");
+}
+
+void print_ready(const wire::Site& site, const Arguments& arguments) {
+  std::printf("%s  %s  (site %s; Ctrl-C or `starlane --dir %s down` stops it)\n", styled("ready", Style::green).c_str(),
+              arguments.settings.mount.mountpoint.c_str(), site.directory().c_str(), site.directory().c_str());
+  std::fflush(stdout);
+}
+
+Status up_separate(const wire::Site& site, const Arguments& arguments) {
+  wire::Supervisor supervisor(site);
+  const auto start = [&](const std::string& role, RoleKind kind, std::vector<std::string> more) {
+    std::vector<std::string> words{"--dir", site.directory().string(), role};
+    words.insert(words.end(), more.begin(), more.end());
+    for (std::string& word : forwarded(*arguments.command, kind)) words.push_back(std::move(word));
+    return supervisor.start(role, std::move(words));
+  };
+  SL_TRY(start("meta", RoleKind::meta, {}));
+  SL_TRY(start("store", RoleKind::store, {}));
+  SL_TRY(start("keeper", RoleKind::keeper, {}));
+  SL_TRY(start("mount", RoleKind::mount, {arguments.settings.mount.mountpoint}));
+  wire::tell_ready(arguments.ready_fd, {});
+  print_ready(site, arguments);
+  supervisor.watch();
+  supervisor.stop();
+  return {};
+}
+
+Status up_together(const wire::Site& site, const Arguments& arguments) {
+  const UniqueFd meta_lock = SL_TRY(site.lock("meta"));
+  const UniqueFd store_lock = SL_TRY(site.lock("store"));
+  const auto network = SL_TRY(wire::Network::open(site.key_file().string()));
+  const auto store = SL_TRY(wire::StoreRole::open(site, arguments.settings.store));
+  const auto meta = SL_TRY(wire::MetaRole::start(site, arguments.settings.meta));
+  meta->sync_before_flush(store->service());
+  network->add_local(site.endpoint("store"), store->service());
+  std::vector<std::string> meta_endpoints = arguments.settings.meta.listen;
+  meta_endpoints.push_back(site.endpoint("meta"));
+  std::vector<std::string> store_endpoints = arguments.settings.store.listen;
+  store_endpoints.push_back(site.endpoint("store"));
+  const auto meta_server =
+      SL_TRY(network->serve({.meta = &meta->service(), .workers = arguments.settings.meta.workers}, meta_endpoints));
+  const auto store_server =
+      SL_TRY(network->serve({.blocks = &store->service(), .workers = arguments.settings.store.workers}, store_endpoints));
+  SL_TRY(store->join(meta->service()));
+  const auto keeper = SL_TRY(wire::start_keeper(*network, meta->service(), arguments.settings.keeper));
+  const auto mount = SL_TRY(wire::start_mount(*network, meta->service(), arguments.settings.mount));
+  const wire::StateWriter state(
+      site, {{"meta", meta.get()}, {"store", store.get()}, {"keeper", keeper.get()}, {"mount", mount.get()}});
+  wire::tell_ready(arguments.ready_fd, {});
+  print_ready(site, arguments);
+  wait_for_end(mount->ended());
+  Status first = mount->stop();
+  for (const Status& next : {keeper->stop(), (store_server->stop(), meta_server->stop(), meta->stop()), store->stop()})
+    if (first.ok()) first = next;
+  return first;
+}
+
+Status up(const Program& program, Arguments& arguments) {
+  if (arguments.print) {
+    if (!program.globals().directory.empty())
+      SL_TRY(apply_file(*arguments.command, std::filesystem::path(program.globals().directory) / "starlane.toml"));
+    std::printf("%s", print_config(*arguments.command).c_str());
+    return {};
+  }
+  if (program.globals().directory.empty()) return Status(Errc::invalid, "where? Give --dir DIR, an empty directory or a site");
+  if (arguments.settings.mount.mountpoint.empty())
+    return Status(Errc::invalid, "where is it mounted? Give --mount DIR, an empty directory");
+  SL_TRY(prepare(program, arguments));
+  const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
+  const UniqueFd lock = SL_TRY(site.lock("up"));
+  start_logging({.role = "up", .file = site.log("up").string(), .level = arguments.settings.log_level});
+  return arguments.separate ? up_separate(site, arguments) : up_together(site, arguments);
+}
+
+Status down(const Program& program) {
+  const wire::Site site = SL_TRY(program.site());
+  bool stopped = false;
+  for (const char* role : {"up", "meta", "store"}) {
+    const std::filesystem::path file = site.directory() / "run" / (std::string(role) + ".lock");
+    const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+    if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) continue;  // nobody holds it
+    long pid = 0;
+    std::ifstream(file) >> pid;
+    if (pid <= 1 || ::kill(static_cast<pid_t>(pid), SIGTERM) != 0)
+      return system_error("cannot stop process " + std::to_string(pid), errno);
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (deadline.passed())
+        return Status(Errc::timeout, "process " + std::to_string(pid) + " has not stopped within a minute; its log is in " +
+                                         site.log(role).parent_path().string());
+      std::this_thread::sleep_for(Milliseconds(20));
+    }
+    stopped = true;
+  }
+  std::printf(stopped ? "stopped\n" : "nothing of this site was running\n");
+  return {};
+}
+
+Status umount(const std::string& mountpoint) {
+  if (::umount2(mountpoint.c_str(), UMOUNT_NOFOLLOW) == 0) return {};
+  if (errno == EPERM) {
+    ::execlp("fusermount3", "fusermount3", "-u", mountpoint.c_str(), static_cast<char*>(nullptr));
+    return Status(Errc::not_permitted, "only root can unmount it, or fusermount3, which is not installed");
+  }
+  if (errno == EINVAL) return Status(Errc::invalid, mountpoint + " is not a mount");
+  if (errno == EBUSY)
+    return Status(Errc::busy, mountpoint + " is in use; `fuser -vm " + mountpoint + "` says by whom");
+  return system_error("cannot unmount " + mountpoint, errno);
+}
+
+std::shared_ptr<Arguments> with_role(CLI::App* command, std::initializer_list<RoleKind> roles,
+                                     const std::shared_ptr<Arguments>& arguments) {
+  arguments->command = command;
+  for (const RoleKind role : roles) add_settings(*command, role, arguments->settings);
+  add_common_settings(*command, arguments->settings);
+  command->add_option("--ready-fd", arguments->ready_fd)->group("");
+  return arguments;
+}
+
+void add_role(Program& program, const char* name, const char* text, RoleKind role,
+              Status (*run)(const Program&, Arguments&)) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add(program.app(), name, text, "", [&program, arguments, run] {
+    return told(*arguments, run(program, *arguments));
+  });
+  with_role(command, {role}, arguments);
+  if (role == RoleKind::mount)
+    command->add_option("mountpoint", arguments->settings.mount.mountpoint, "An empty directory")->required();
+}
+
+}  // namespace
+
+void add_running_commands(Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add(
+      program.app(), "up", "Runs everything on this machine, in the foreground",
+      "  starlane up --dir /srv/starlane --mount /mnt/starlane\n"
+      "  starlane up --dir ./site --mount ./mnt --separate --store-dir /disk1 --store-dir /disk2\n"
+      "Settings may also stand in DIR/starlane.toml, by the names of their flags; --print-config shows them.\n",
+      [&program, arguments] { return told(*arguments, up(program, *arguments)); });
+  with_role(command, {RoleKind::meta, RoleKind::store, RoleKind::mount, RoleKind::keeper}, arguments);
+  command->add_option("--mount", arguments->settings.mount.mountpoint, "Where it is mounted: an empty directory");
+  command->add_flag("--separate", arguments->separate, "Each role a process, restarted when it dies");
+  command->add_flag("--print-config", arguments->print, "Print the settings and end");
+  program.add(program.app(), "down", "Stops what `up` started", "", [&program] { return down(program); });
+
+  add_role(program, "meta", "Serves metadata: one role by hand", RoleKind::meta, run_meta);
+  add_role(program, "store", "Serves blocks: one role by hand", RoleKind::store, run_store);
+  add_role(program, "keeper", "Does background work: one role by hand", RoleKind::keeper, run_keeper);
+  add_role(program, "mount", "Mounts a site: one role by hand", RoleKind::mount, run_mount);
+  auto mountpoint = std::make_shared<std::string>();
+  program.add(program.app(), "umount", "Unmounts", "", [mountpoint] { return umount(*mountpoint); })
+      ->add_option("mountpoint", *mountpoint)->required();
+}
+
+}  // namespace starlane::cli

@@ -1,0 +1,83 @@
+#include "wire/network.h"
+
+#include "common/rng.h"
+#include "rpc/block_stub.h"
+#include "rpc/meta_stub.h"
+
+namespace starlane::wire {
+namespace {
+
+rpc::ChannelOptions channel_options(net::Purpose purpose, std::uint64_t nonce) {
+  rpc::ChannelOptions options;
+  options.purpose = purpose;
+  options.mount_nonce = nonce;
+  return options;
+}
+
+}  // namespace
+
+/// One server: its channels for metadata and for data, which never share a connection.
+struct Network::Peer {
+  Peer(const net::Endpoint& endpoint, const net::Key& key, std::span<net::Transport* const> transports,
+       std::uint64_t nonce)
+      : meta_channel(endpoint, key, transports, channel_options(net::Purpose::meta, nonce)),
+        data_channel(endpoint, key, transports, channel_options(net::Purpose::data, nonce)) {}
+
+  rpc::Channel meta_channel;
+  rpc::Channel data_channel;
+  rpc::MetaStub meta{meta_channel};
+  rpc::BlockStub blocks{data_channel};
+};
+
+Network::Network(net::Key key) : key_(key) {}
+Network::~Network() = default;
+
+Result<std::unique_ptr<Network>> Network::open(const std::string& key_file) {
+  const net::Key key = SL_TRY(net::load_key(key_file));
+  return std::unique_ptr<Network>(new Network(key));
+}
+
+Result<Network::Peer*> Network::peer(const std::string& endpoint) {
+  std::unique_ptr<Peer>& found = peers_[endpoint];
+  if (!found) {
+    const net::Endpoint parsed = SL_TRY(net::Endpoint::parse(endpoint));
+    found = std::make_unique<Peer>(parsed, key_, transports_, random_seed());
+  }
+  return found.get();
+}
+
+Result<MetaService*> Network::meta(const std::string& endpoint) {
+  MutexLock lock(m_);
+  Peer* found = SL_TRY(peer(endpoint));
+  return &found->meta;
+}
+
+std::shared_ptr<BlockService> Network::blocks(const std::string& endpoint) {
+  MutexLock lock(m_);
+  if (const auto here = local_.find(endpoint); here != local_.end())
+    return {std::shared_ptr<void>(), here->second};  // not owned: it outlives us
+  const Result<Peer*> found = peer(endpoint);
+  if (!found.ok()) return nullptr;
+  return {std::shared_ptr<void>(), &(*found)->blocks};
+}
+
+void Network::add_local(const std::string& endpoint, BlockService& service) {
+  MutexLock lock(m_);
+  local_[endpoint] = &service;
+}
+
+Result<std::unique_ptr<rpc::Server>> Network::serve(const Served& services,
+                                                    const std::vector<std::string>& endpoints) {
+  rpc::ServerOptions options;
+  options.workers = services.workers;
+  auto server = std::make_unique<rpc::Server>(options, rpc::Services{services.meta, services.blocks}, key_, transports_);
+  SL_TRY(server->start());
+  for (const std::string& text : endpoints) {
+    const net::Endpoint endpoint = SL_TRY(net::Endpoint::parse(text));
+    const Result<net::Endpoint> listening = server->listen(endpoint);
+    if (!listening.ok()) return listening.status();
+  }
+  return server;
+}
+
+}  // namespace starlane::wire

@@ -1,0 +1,87 @@
+// The roles of a site, each built from a configuration: metadata, block store, mount, keeper. In one process they meet by
+// direct call; apart, over the network; the code of a role does not know which. Start and stop from one thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/bytes.h"
+#include "proto/block_service.h"
+#include "proto/meta_service.h"
+#include "wire/network.h"
+#include "wire/site.h"
+
+namespace starlane::wire {
+
+struct MetaOptions {
+  std::vector<std::string> listen;  // beside the site's own socket
+  std::uint64_t cache_bytes = 128_MiB;
+  std::size_t workers = 16;
+  std::uint32_t lease_ms = 10'000;
+};
+
+struct StoreOptions {
+  std::vector<std::string> directories;  // one target each; empty: the site's own
+  std::vector<std::string> listen;
+  std::string advertise;  // the endpoint that others reach it at; empty: the first of listen, or the site's socket
+  std::size_t workers = 16;
+};
+
+struct MountOptions {
+  std::string mountpoint;
+  std::vector<std::string> binds;  // "volumes/NAME=/workspace"
+  bool passthrough = true;
+  std::uint64_t node_cache_bytes = 0;  // 0: a quarter of memory
+  std::uint64_t block_cache_bytes = 512_MiB;
+  std::uint64_t dirty_bytes = 256_MiB;
+  std::size_t fetch_threads = 8;
+};
+
+struct KeeperOptions {
+  std::uint32_t interval_ms = 500;
+};
+
+/// A running role. Destroying it stops it at once; `stop` stops it well.
+class Role {
+ public:
+  virtual ~Role() = default;
+  /// Finishes what was acknowledged. The first failure, as one sentence.
+  virtual Status stop() = 0;
+  /// Readable when the role has ended by itself (a mount that was unmounted); -1: never.
+  virtual int ended() const { return -1; }
+  /// Its figures, as a JSON object, for `starlane status`.
+  virtual std::string figures() = 0;
+};
+
+class MetaRole : public Role {
+ public:
+  static Result<std::unique_ptr<MetaRole>> start(const Site& site, const MetaOptions& options);
+  virtual MetaService& service() = 0;
+  /// One process: brings the store's blocks to the device before each flush of the engine. Before the first call.
+  virtual void sync_before_flush(BlockService& blocks) = 0;
+};
+
+class StoreRole : public Role {
+ public:
+  static Result<std::unique_ptr<StoreRole>> open(const Site& site, const StoreOptions& options);
+  /// Registers its targets, and again while it runs, so that their capacity is known; waits for `meta`.
+  virtual Status join(MetaService& meta) = 0;
+  virtual BlockService& service() = 0;
+};
+
+Result<std::unique_ptr<Role>> start_mount(Network& network, MetaService& meta, const MountOptions& options);
+Result<std::unique_ptr<Role>> start_keeper(Network& network, MetaService& meta, const KeeperOptions& options);
+
+/// Writes `role`'s figures to the site's state file once a second, until destroyed.
+class StateWriter {
+ public:
+  StateWriter(const Site& site, std::vector<std::pair<std::string, Role*>> roles);
+  ~StateWriter();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace starlane::wire
