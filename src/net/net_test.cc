@@ -9,6 +9,7 @@
 #include <future>
 
 #include "net/handshake.h"
+#include "net/loop/loop_transport.h"
 #include "net/tcp/tcp_transport.h"
 #include "net/transport_conformance.h"
 
@@ -84,11 +85,14 @@ Endpoint unix_endpoint(const TestDirectory& directory) {
 }
 Endpoint tcp_endpoint(const TestDirectory&) { return {Endpoint::Kind::tcp, "127.0.0.1", 0}; }
 
+Endpoint loop_endpoint(const TestDirectory&) { return {Endpoint::Kind::loop, "name", 0}; }
+
 INSTANTIATE_TEST_SUITE_P(
     Net, TransportConformance,
     testing::Values(
         TransportCase{"unix", [] { return std::make_unique<TcpTransport>(); }, unix_endpoint},
-        TransportCase{"tcp", [] { return std::make_unique<TcpTransport>(); }, tcp_endpoint}),
+        TransportCase{"tcp", [] { return std::make_unique<TcpTransport>(); }, tcp_endpoint},
+        TransportCase{"loop", [] { return std::make_unique<LoopTransport>(); }, loop_endpoint}),
     [](const auto& one) { return one.param.name; });
 
 TEST(UnixListener, ReplacesWhatADeadProcessLeftAndNothingElse) {

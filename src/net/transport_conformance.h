@@ -42,7 +42,7 @@ class TransportConformance : public testing::TestWithParam<TransportCase> {
   TestDirectory directory_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Listener> listener_;
-  Ends ends_;
+  Ends ends_;  // gone before their transport
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportConformance);
 
