@@ -82,7 +82,7 @@ class Disk {
 
   virtual Result<std::unique_ptr<DiskFile>> open(const std::string& name, OpenFile how) = 0;
   virtual Status remove(const std::string& name) = 0;
-  /// Names of the directory's regular files, sorted.
+  /// Names of the directory's files, sorted; those of directories end with '/'.
   virtual Result<std::vector<std::string>> list() const = 0;
   /// Makes creations and removals survive power loss.
   virtual Status sync_directory() = 0;

@@ -39,7 +39,7 @@ class DiskTest : public testing::TestWithParam<Kind> {
     std::string pattern = std::string(GetParam().parent) + "/starlane-disk-XXXXXX";
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     directory_ = pattern;
-    auto disk = open_disk(directory_ + "/d", {.way = GetParam().way, .depth = 8});
+    auto disk = open_disk(directory_ + "/d", {.way = GetParam().way, .depth = 8, .create = true});
     if (disk.code() == Errc::unsupported) GTEST_SKIP() << disk.status().text();
     ASSERT_TRUE(disk.ok()) << disk.status().to_string();
     disk_ = std::move(disk).value();
@@ -199,7 +199,9 @@ TEST_P(DiskTest, LockedByOneAtATime) {
   ASSERT_TRUE(disk_->lock().ok());
   const auto again = [&]() -> Status {
     if (device_) return device_->disk()->lock();
-    return open_disk(directory_ + "/d", {.way = GetParam().way}).value()->lock();
+    return open_disk(directory_ + "/d", {.way = GetParam().way, .depth = 8, .create = true})
+        .value()
+        ->lock();
   };
   const Status refused = again();
   EXPECT_EQ(refused.code(), Errc::busy);
@@ -220,6 +222,10 @@ TEST(OpenDisk, ChoosesAndSaysSo) {
   std::string pattern = "/dev/shm/starlane-disk-XXXXXX";
   ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
   EXPECT_EQ(open_disk(pattern, {}).value()->describe(), "posix, tmpfs");
+  DiskOptions existing;
+  existing.create = false;
+  EXPECT_EQ(open_disk(pattern + "/none", existing).code(), Errc::not_found);
+  EXPECT_FALSE(std::filesystem::exists(pattern + "/none"));
   std::filesystem::remove_all(pattern);
   EXPECT_EQ(open_disk(pattern + "/no/where", {}).code(), Errc::not_found);
 }

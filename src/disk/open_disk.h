@@ -15,9 +15,10 @@ struct DiskOptions {
   };
   Way way = Way::best;
   unsigned depth = 128;  // operations in flight on one device
+  bool create = true;    // make the directory if only its last component is missing
 };
 
-/// The device of `directory`, which is created if only its last component is missing.
+/// The device of `directory`. Errors: not_found, access, unsupported (io_uring was asked for and is forbidden).
 Result<std::unique_ptr<Disk>> open_disk(const std::string& directory, const DiskOptions& options);
 
 }  // namespace starlane

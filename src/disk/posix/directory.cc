@@ -23,8 +23,8 @@ constexpr std::size_t kMostSmall = 1_MiB;
 
 }  // namespace
 
-Result<Directory> Directory::open(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+Result<Directory> Directory::open(const std::string& path, bool create) {
+  if (create && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return system_error("cannot create " + path, errno);
   }
   Directory result;
@@ -54,7 +54,8 @@ Result<std::vector<std::string>> Directory::list() const {
   std::vector<std::string> names;
   errno = 0;
   while (const dirent* entry = ::readdir(stream.get())) {
-    if (entry->d_type == DT_REG) names.emplace_back(entry->d_name);
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(entry->d_type == DT_DIR ? name + "/" : name);
   }
   if (errno != 0) return system_error("cannot list " + path_, errno);
   std::ranges::sort(names);

@@ -11,8 +11,8 @@ namespace starlane::disk {
 
 class Directory {
  public:
-  /// Creates the last component if it is missing.
-  static Result<Directory> open(const std::string& path);
+  /// create: makes the last component if it is missing.
+  static Result<Directory> open(const std::string& path, bool create);
 
   Result<UniqueFd> open_file(const std::string& name, OpenFile how, bool direct) const;
   Status remove(const std::string& name) const;
