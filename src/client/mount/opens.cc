@@ -1,0 +1,201 @@
+// Opening, creating and closing: the gate where this host learns of what other hosts closed.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "client/mount/call.h"
+
+namespace starlane::client {
+namespace {
+
+bool writes(std::uint32_t flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+bool truncates(std::uint32_t flags) { return (flags & O_TRUNC) != 0 && writes(flags); }
+
+}  // namespace
+
+// ---- The gate ----
+
+Result<Attributes> MountCore::gate(View& view, Node node, std::uint32_t flags, const Caller& caller, bool check_name) {
+  if (view.frozen()) return SL_TRY(fetch(view, node.inode, caller.unique)).value;
+  if (!truncates(flags) && exclusive(view)) {
+    // Nobody else can have changed it.
+    if (const auto known = names_.attributes(*view.attached, node.inode)) return known->value;
+  }
+  if (!truncates(flags)) return gate_call(view, node, flags, caller, check_name);
+
+  const auto file = open_files_.get(view.file(node.inode));
+  Turn::Alone turn(file->turn);
+  io_.discard(file->key, 0);
+  const auto before = names_.attributes(*view.attached, node.inode);
+  const std::uint64_t previous = before && exclusive(view) ? before->value.version : 0;
+  const Attributes attributes = SL_TRY(gate_call(view, node, flags, caller, check_name));
+  if (previous == attributes.version) return attributes;  // it was empty before
+  incarnations_.local_truncate(file->key, 0);
+  content_changed(view, *file, previous, attributes);
+  return attributes;
+}
+
+Result<Attributes> MountCore::gate_call(View& view, Node node, std::uint32_t flags, const Caller& caller,
+                                        bool check_name) {
+  const FileKey file = view.file(node.inode);
+  pb::OpenRequest request;
+  request.set_inode(node.inode.value);
+  request.set_known_version(nodes_.content({view.slot, 0, node.inode}).pages);
+  request.set_write(writes(flags));
+  request.set_truncate(truncates(flags));
+  const auto by = nodes_.found_by(node);
+  if (check_name && by) {
+    request.set_parent(by->parent.value);
+    request.set_name(by->name);
+  }
+  const NameCache::Question question = names_.ask();
+  pb::OpenReply reply;
+  Status status;
+  Attributes attributes;
+  {
+    std::optional<NameCache::Change> change;
+    if (truncates(flags)) change.emplace(names_).touch_attributes(file);
+    status = call(view, &MetaService::open, request, &reply, caller.unique);
+    attributes = attributes_of(reply.attributes());
+    if (status.ok() && !reply.moved() && change) change->now(file, attributes);
+  }
+  if (status.ok() && !reply.moved()) {
+    if (!truncates(flags)) names_.learn_attributes(question, view.branch(), attributes);
+    return attributes;
+  }
+  if (!status.ok() && status.code() != Errc::not_found) return status;
+  if (by) names_.forget_name(view.file(by->parent), by->name);
+  if (!status.ok()) names_.forget_attributes(file);
+  return {Errc::stale_handle, "the name names another file by now"};
+}
+
+// ---- Opening ----
+
+Result<OpenReply> MountCore::open(const Caller& caller, Node node, std::uint32_t flags) {
+  if (node.slot == 0) return {Errc::is_directory, "a directory"};
+  View* view = SL_TRY(views_.at(node.slot));
+  if (view->frozen() && (writes(flags) || (flags & O_TRUNC) != 0))
+    return {Errc::read_only, "a published data set cannot be changed"};
+  const auto file = open_files_.get(view->file(node.inode));
+  const bool again = relooks_.take(caller.pid, now());
+  file->opened(writes(flags));
+  Result<OpenReply> reply = open_counted(*view, node, flags, caller, file, again);
+  if (reply.ok()) return reply;
+  close_counted(*file, writes(flags));
+  if (reply.code() == Errc::stale_handle && !again) relooks_.told(caller.pid, now());
+  return reply;
+}
+
+Result<OpenReply> MountCore::open_counted(View& view, Node node, std::uint32_t flags, const Caller& caller,
+                                          const std::shared_ptr<OpenFile>& file, bool again) {
+  const Attributes attributes = SL_TRY(gate(view, node, flags, caller, !again));
+  if (S_ISDIR(attributes.mode)) return {Errc::is_directory, "a directory"};
+  file->learn(attributes.state());
+  return serve(view, node, flags, caller, file, attributes, again);
+}
+
+bool MountCore::sync_kernel(View& view, Node node, const Attributes& attributes) {
+  const Node plain{view.slot, 0, node.inode};
+  const std::uint64_t pages = nodes_.content(plain).pages;
+  const std::uint64_t shown = nodes_.content(node).shown;
+  if (view.frozen()) return true;
+  if (pages == attributes.version) return true;
+  const FileKey file = view.file(node.inode);
+  const bool ours = io_.dirty(file).has_value();
+  if (pages != 0 && !ours) {
+    nodes_.set_pages(plain, 0);
+    io_.invalidate(file);
+    incarnations_.remote_change(file);
+    notifier_->invalidate_inode(plain, 0, 0);
+  }
+  // Else the kernel would go on with the length that it was told before.
+  if (shown != 0 && shown != attributes.version && !ours) notifier_->invalidate_inode(node, -1, 0);
+  return false;
+}
+
+Result<OpenReply> MountCore::serve(View& view, Node node, std::uint32_t flags, const Caller& caller,
+                                   const std::shared_ptr<OpenFile>& file, const Attributes& attributes, bool again) {
+  const bool keep = sync_kernel(view, node, attributes);
+  const bool writer = writes(flags);
+  const Incarnations::Open ask{.file = file->key,
+                               .node = node,
+                               .state = attributes.state(),
+                               .flags = flags,
+                               .written = file->has_writer(),
+                               .unique = caller.unique,
+                               .pid = caller.pid};
+  OpenDecision decision = SL_TRY(incarnations_.open(ask));
+  if (decision.kind == OpenDecision::Kind::moved && again) decision = SL_TRY(incarnations_.open(ask));
+  if (decision.kind == OpenDecision::Kind::moved) return {Errc::stale_handle, "another incarnation is preferred"};
+
+  auto handle = std::make_shared<FileHandle>();
+  handle->node = node;
+  handle->view = &view;
+  handle->file = file;
+  handle->flags = flags;
+  handle->writer = writer;
+  handle->passthrough = decision.kind == OpenDecision::Kind::passthrough;
+  // Appending where others append too: the server says where, so the kernel must not cache what it thinks.
+  const bool append_shared = writer && (flags & O_APPEND) != 0 && !exclusive(view);
+  handle->direct = decision.kind == OpenDecision::Kind::direct ||
+                   (!handle->passthrough && ((flags & O_DIRECT) != 0 || append_shared));
+  handle->streams = io_.new_streams();
+  if (handle->direct) file->note_direct(1);
+  OpenReply reply;
+  if (handle->passthrough) {
+    reply.mode = OpenMode::passthrough;
+    reply.backing_fd = decision.backing_fd;
+  } else if (handle->direct) {
+    reply.mode = OpenMode::direct;
+  } else {
+    reply.keep_cache = keep;
+    nodes_.set_pages({view.slot, 0, node.inode}, attributes.version);
+  }
+  reply.handle = files_.add(std::move(handle));
+  return reply;
+}
+
+Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::string_view name, std::uint32_t mode,
+                                       std::uint32_t flags) {
+  View* view = SL_TRY(changeable(parent));
+  const std::uint32_t kept = (mode & 07777 & ~caller.umask) | S_IFREG;
+  Result<Attributes> made = create_kind(*view, caller, parent.inode, name, kept, 0, {});
+  const bool there = made.code() == Errc::exists && (flags & O_EXCL) == 0;
+  if (!made.ok() && !there) return made.status();
+  if (there) {  // another host was first: then it is an open
+    names_.forget_name(view->file(parent.inode), name);
+    Created created;
+    created.entry = SL_TRY(lookup(caller, parent, name));
+    if (!created.entry.node.inode) return {Errc::stale_handle, "the name came and went"};
+    if (!S_ISREG(created.entry.attributes.stat.mode)) return {Errc::exists, "there is something else of this name"};
+    created.open = SL_TRY(open(caller, created.entry.node, flags));
+    return created;
+  }
+  Created created;
+  created.entry = entry_reply(*view, parent.inode, name, *made, options_.names.shared_ttl);
+  const auto file = open_files_.get(view->file(made->inode));
+  file->opened(writes(flags));
+  file->learn(made->state());
+  Result<OpenReply> opened = serve(*view, created.entry.node, flags, caller, file, *made, true);
+  if (!opened.ok()) {
+    close_counted(*file, writes(flags));
+    return opened.status();
+  }
+  created.open = *opened;
+  return created;
+}
+
+// ---- Closing ----
+
+void MountCore::close_counted(OpenFile& file, bool writer) {
+  if (file.closed(writer)) io_.discard(file.key, 0);
+}
+
+void MountCore::release(std::uint64_t id) {
+  const auto handle = files_.take(id);
+  if (!handle) return;
+  if (handle->direct) handle->file->note_direct(-1);
+  incarnations_.release(handle->file->key, handle->node, handle->writer);
+  close_counted(*handle->file, handle->writer);
+}
+
+}  // namespace starlane::client

@@ -1,0 +1,66 @@
+#include "client/names/attributes.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+namespace starlane::client {
+namespace {
+
+WallTime time_of(const pb::Time& wire) { return {wire.seconds(), wire.nanoseconds()}; }
+
+}  // namespace
+
+bool Attributes::is_directory() const { return S_ISDIR(mode); }
+bool Attributes::is_regular() const { return S_ISREG(mode); }
+
+Attributes attributes_of(const pb::Attributes& wire) {
+  return {
+      .inode = InodeId(wire.inode()),
+      .mode = wire.mode(),
+      .nlink = wire.nlink(),
+      .uid = wire.uid(),
+      .gid = wire.gid(),
+      .rdev = wire.rdev(),
+      .length = wire.length(),
+      .bytes = wire.bytes(),
+      .atime = time_of(wire.atime()),
+      .mtime = time_of(wire.mtime()),
+      .ctime = time_of(wire.ctime()),
+      .version = wire.version(),
+      .generation = wire.generation(),
+      .parent = InodeId(wire.parent()),
+  };
+}
+
+void put_time(const WallTime& time, pb::Time* out) {
+  out->set_seconds(time.seconds);
+  out->set_nanoseconds(time.nanoseconds);
+}
+
+Stat stat_of(ViewId view, const Attributes& attributes, const std::optional<DirtyState>& dirty) {
+  Stat stat{
+      .ino = st_ino(view, attributes.inode),
+      .mode = attributes.mode,
+      .nlink = attributes.nlink,
+      .uid = attributes.uid,
+      .gid = attributes.gid,
+      .rdev = attributes.rdev,
+      .length = attributes.length,
+      .blocks = (attributes.bytes + 511) / 512,
+      .atime = attributes.atime,
+      .mtime = attributes.mtime,
+      .ctime = attributes.ctime,
+  };
+  if (dirty) {
+    // What is not committed counts as held: a file with data and no blocks looks like a hole to cp and tar.
+    if (dirty->length > stat.length) stat.blocks += (dirty->length - stat.length + 511) / 512;
+    stat.blocks = std::max<std::uint64_t>(stat.blocks, 1);
+    stat.length = std::max(stat.length, dirty->length);
+    stat.mtime = std::max(stat.mtime, dirty->mtime);
+    stat.ctime = std::max(stat.ctime, dirty->mtime);
+  }
+  return stat;
+}
+
+}  // namespace starlane::client

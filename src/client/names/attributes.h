@@ -1,0 +1,42 @@
+// A file's attributes as this client keeps them, from the wire's and to what a front end shows. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "client/file_io.h"
+#include "client/vfs.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "proto/meta.pb.h"
+
+namespace starlane::client {
+
+struct Attributes {
+  InodeId inode;
+  std::uint32_t mode = 0;
+  std::uint32_t nlink = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::uint32_t rdev = 0;
+  std::uint64_t length = 0;
+  std::uint64_t bytes = 0;
+  WallTime atime, mtime, ctime;
+  std::uint64_t version = 0;
+  std::uint32_t generation = 0;
+  InodeId parent;
+
+  bool is_directory() const;
+  bool is_regular() const;
+  FileState state() const { return {version, length}; }
+};
+
+Attributes attributes_of(const pb::Attributes& wire);
+void put_time(const WallTime& time, pb::Time* out);
+
+/// st_ino: the same on every host and after every restart, different in clones and snapshots.
+constexpr std::uint64_t st_ino(ViewId view, InodeId inode) { return std::uint64_t{view.value} << 40 | inode.value; }
+
+/// dirty: what of it is not committed yet.
+Stat stat_of(ViewId view, const Attributes& attributes, const std::optional<DirtyState>& dirty);
+
+}  // namespace starlane::client

@@ -1,0 +1,60 @@
+// Numbers of non-idempotent calls, under which the server answers a repeated call once. Made from the kernel's number of
+// the request where there is one, so that a request the kernel sends again keeps its number. Any thread.
+#pragma once
+#include <cstdint>
+#include <set>
+
+#include "common/mutex.h"
+
+namespace starlane::client {
+
+class Requests {
+ public:
+  /// Unanswered as long as it lives.
+  class Number {
+   public:
+    Number(Requests& requests, std::uint64_t value) : requests_(requests), value_(value) {}
+    Number(const Number&) = delete;
+    Number& operator=(const Number&) = delete;
+    ~Number() { requests_.end(value_); }
+    std::uint64_t value() const { return value_; }
+
+   private:
+    Requests& requests_;
+    const std::uint64_t value_;
+  };
+
+  /// unique: Caller.unique; 0: none, a number of our own. step: which call of several that one request makes.
+  Number begin(std::uint64_t unique, std::uint64_t step = 0) SL_EXCLUDES(m_) {
+    MutexLock lock(m_);
+    const std::uint64_t value = unique == 0 ? kOwn | ++own_ : unique * kSteps + step;
+    open_.insert(value);
+    if (value > newest_) newest_ = value;
+    return Number(*this, value);
+  }
+
+  /// Outcomes below may be forgotten. One call late, for threads that have read a request and not begun it.
+  std::uint64_t oldest() SL_EXCLUDES(m_) {
+    MutexLock lock(m_);
+    const std::uint64_t answer = oldest_before_;
+    oldest_before_ = open_.empty() ? newest_ : *open_.begin();
+    return answer < oldest_before_ ? answer : oldest_before_;
+  }
+
+ private:
+  static constexpr std::uint64_t kSteps = 4;
+  static constexpr std::uint64_t kOwn = std::uint64_t{1} << 62;
+
+  void end(std::uint64_t value) SL_EXCLUDES(m_) {
+    MutexLock lock(m_);
+    open_.erase(open_.find(value));
+  }
+
+  Mutex m_;
+  std::uint64_t own_ SL_GUARDED_BY(m_) = 0;
+  std::uint64_t newest_ SL_GUARDED_BY(m_) = 0;
+  std::uint64_t oldest_before_ SL_GUARDED_BY(m_) = 0;
+  std::multiset<std::uint64_t> open_ SL_GUARDED_BY(m_);
+};
+
+}  // namespace starlane::client

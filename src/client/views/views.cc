@@ -1,0 +1,50 @@
+#include "client/views/views.h"
+
+namespace starlane::client {
+
+Result<View*> Views::at(std::uint16_t slot) const {
+  View* view = (*slots_)[slot].load(std::memory_order_acquire);
+  if (view == nullptr) return {Errc::stale_handle, "no such tree in this mount"};
+  if (view->attached->gone()) return {Errc::stale_handle, "the volume is not there any more"};
+  return view;
+}
+
+View* Views::of(BranchId branch) const {
+  MutexLock lock(m_);
+  const auto at = by_branch_.find(branch);
+  return at == by_branch_.end() ? nullptr : at->second;
+}
+
+Result<View*> Views::attach(const CatalogueItem& item, std::uint64_t unique) {
+  if (View* known = of(item.branch); known != nullptr && !known->attached->gone()) return known;
+  return slot_for(SL_TRY(sessions_.attach(item.target, unique)));
+}
+
+Result<View*> Views::slot_for(const std::shared_ptr<Attached>& attached) {
+  MutexLock lock(m_);
+  const auto at = by_branch_.find(attached->branch);
+  if (at != by_branch_.end() && at->second->attached == attached) return at->second;
+  const std::size_t slot = views_.size() + 1;
+  if (slot >= kSlots) return {Errc::no_memory, "this mount has shown 65 535 trees: mount again to see more"};
+  views_.push_back(std::make_unique<View>(View{static_cast<std::uint16_t>(slot), attached}));
+  View* view = views_.back().get();
+  by_branch_[attached->branch] = view;
+  (*slots_)[slot].store(view, std::memory_order_release);
+  return view;
+}
+
+std::vector<View*> Views::retire(const Listing& listing) {
+  std::vector<View*> gone;
+  {
+    MutexLock lock(m_);
+    for (const auto& [branch, view] : by_branch_) {
+      if (view->attached->gone()) continue;
+      const CatalogueItem* item = listing.find(view->attached->target);
+      if (item == nullptr || item->branch != branch) gone.push_back(view);
+    }
+  }
+  for (View* view : gone) sessions_.detach(view->branch());
+  return gone;
+}
+
+}  // namespace starlane::client
