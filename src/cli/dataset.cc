@@ -59,7 +59,7 @@ Status publish(Program& program, const Arguments& arguments) {
   const auto files = SL_TRY(wire::FileConnection::open(*connection, "publish " + arguments.name));
   pb::ImageRequest request = request_of(arguments);
   request.set_source(tree.root.string());
-  request.set_session(files->session().value);
+  request.set_session(files->sessions().id().value);
   pb::Image image;
   SL_TRY(files->meta().image_begin({}, request, &image));
   const BranchId branch = SL_TRY(files->attach_image(arguments.name, arguments.version));
@@ -70,7 +70,7 @@ Status publish(Program& program, const Arguments& arguments) {
     options.workers = arguments.workers;
     options.advance = [&](std::uint64_t bytes) { progress.advance(bytes); };
     done = SL_TRY(
-        dataset::ingest(tree, {files->meta(), files->io(), files->attachments(), branch}, options));
+        dataset::ingest(tree, {files->meta(), files->io(), files->sessions(), branch}, options));
   }
   request.set_files(done.files);
   request.set_directories(done.directories);
@@ -139,7 +139,7 @@ Status verify(Program& program, const Arguments& arguments) {
     options.workers = arguments.workers;
     options.advance = [&](std::uint64_t bytes) { progress.advance(bytes); };
     found = SL_TRY(
-        dataset::digest_of({files->meta(), files->io(), files->attachments(), branch}, options));
+        dataset::digest_of({files->meta(), files->io(), files->sessions(), branch}, options));
   }
   if (found.digest != image.digest())
     return Status(Errc::corrupt, arguments.name + "/" + arguments.version +

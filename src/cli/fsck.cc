@@ -14,10 +14,17 @@ using nlohmann::json;
 constexpr std::size_t kShownProblems = 1000;
 
 json to_json(const keeper::FsckReport& report) {
-  return {{"inodes", report.inodes},   {"entries", report.entries}, {"references", report.references},
-          {"live", report.live},       {"dead", report.dead},       {"reserved", report.reserved},
-          {"targets", report.targets}, {"blocks", report.blocks},   {"block_bytes", report.block_bytes},
-          {"verified_blocks", report.verified_blocks}, {"clean", report.clean()}};
+  return {{"inodes", report.inodes},
+          {"entries", report.entries},
+          {"references", report.references},
+          {"live", report.live},
+          {"dead", report.dead},
+          {"reserved", report.reserved},
+          {"targets", report.targets},
+          {"blocks", report.blocks},
+          {"block_bytes", report.block_bytes},
+          {"verified_blocks", report.verified_blocks},
+          {"clean", report.clean()}};
 }
 
 void print(const keeper::FsckReport& report, Nanoseconds took) {
@@ -25,7 +32,8 @@ void print(const keeper::FsckReport& report, Nanoseconds took) {
               human_count(report.inodes).c_str(), human_count(report.entries).c_str(),
               human_count(report.references).c_str(), human_count(report.blocks).c_str(),
               human_bytes(report.block_bytes).c_str(), human_count(report.targets).c_str(),
-              report.verified_blocks > 0 ? ", every block read back" : "", human_duration(took).c_str());
+              report.verified_blocks > 0 ? ", every block read back" : "",
+              human_duration(took).c_str());
   if (report.clean()) std::printf("%s\n", styled("clean", Style::green).c_str());
 }
 
@@ -37,7 +45,9 @@ Status run(Program& program, const keeper::FsckOptions& options) {
   const auto told = [&](const keeper::FsckProblem& problem) {
     if (problems.size() >= kShownProblems) return;
     problems.push_back(problem.text);
-    if (!as_json) std::printf("%s %s\n", styled(keeper::name_of(problem.kind), Style::yellow).c_str(), problem.text.c_str());
+    if (!as_json)
+      std::printf("%s %s\n", styled(keeper::name_of(problem.kind), Style::yellow).c_str(),
+                  problem.text.c_str());
   };
   const keeper::FsckReport report = SL_TRY(wire::fsck(*connection, options, told));
   if (as_json) {
@@ -48,9 +58,10 @@ Status run(Program& program, const keeper::FsckOptions& options) {
     print(report, system_clock().boot() - started);
   }
   if (report.clean()) return {};
-  return Status(Errc::corrupt, "fsck found problems: " + std::to_string(report.missing) + " missing, " +
-                                   std::to_string(report.corrupt) + " corrupt, " + std::to_string(report.wrong) +
-                                   " wrong, " + std::to_string(report.orphans) + " orphaned, " +
+  return Status(Errc::corrupt, "fsck found problems: " + std::to_string(report.missing) +
+                                   " missing, " + std::to_string(report.corrupt) + " corrupt, " +
+                                   std::to_string(report.wrong) + " wrong, " +
+                                   std::to_string(report.orphans) + " orphaned, " +
                                    std::to_string(report.rows) + " in rows");
 }
 
@@ -58,9 +69,11 @@ Status run(Program& program, const keeper::FsckOptions& options) {
 
 void add_fsck_command(Program& program) {
   auto options = std::make_shared<keeper::FsckOptions>();
-  program.add(program.app(), "fsck", "Checks the site while it runs: names, slices, blocks; changes nothing",
-              "  starlane fsck\n  starlane fsck --verify      also reads every block back\n",
-              [&program, options] { return run(program, *options); })
+  program
+      .add(program.app(), "fsck",
+           "Checks the site while it runs: names, slices, blocks; changes nothing",
+           "  starlane fsck\n  starlane fsck --verify      also reads every block back\n",
+           [&program, options] { return run(program, *options); })
       ->add_flag("--verify", options->verify_blocks, "Also read every block back and check it");
 }
 

@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
-#include <sys/signalfd.h>
 #include <sys/mount.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -87,22 +87,25 @@ Result<Reach> reach(const Program& program) {
 Status prepare(const Program& program, Arguments& arguments) {
   block_signals();
   if (!program.globals().directory.empty())
-    SL_TRY(apply_file(*arguments.command, std::filesystem::path(program.globals().directory) / "starlane.toml"));
-  start_logging({.role = arguments.command->get_name(), .file = "", .level = arguments.settings.log_level});
+    SL_TRY(apply_file(*arguments.command,
+                      std::filesystem::path(program.globals().directory) / "starlane.toml"));
+  start_logging(
+      {.role = arguments.command->get_name(), .file = "", .level = arguments.settings.log_level});
   return {};
 }
 
 Status run_meta(const Program& program, Arguments& arguments) {
   SL_TRY(prepare(program, arguments));
-  if (program.globals().directory.empty()) return Status(Errc::invalid, "which site? Give --dir DIR");
+  if (program.globals().directory.empty())
+    return Status(Errc::invalid, "which site? Give --dir DIR");
   const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
   const UniqueFd lock = SL_TRY(site.lock("meta"));
   const auto network = SL_TRY(wire::Network::open(site.key_file().string()));
   const auto role = SL_TRY(wire::MetaRole::start(site, arguments.settings.meta));
   std::vector<std::string> endpoints = arguments.settings.meta.listen;
   endpoints.push_back(site.endpoint("meta"));
-  const auto server =
-      SL_TRY(network->serve({.meta = &role->service(), .workers = arguments.settings.meta.workers}, endpoints));
+  const auto server = SL_TRY(network->serve(
+      {.meta = &role->service(), .workers = arguments.settings.meta.workers}, endpoints));
   const wire::StateWriter state(site, {{"meta", role.get()}});
   const Status ended = run_role(*role, arguments, "metadata at " + endpoints.front());
   server->stop();
@@ -111,16 +114,17 @@ Status run_meta(const Program& program, Arguments& arguments) {
 
 Status run_store(const Program& program, Arguments& arguments) {
   SL_TRY(prepare(program, arguments));
-  if (program.globals().directory.empty()) return Status(Errc::invalid, "which site? Give --dir DIR");
+  if (program.globals().directory.empty())
+    return Status(Errc::invalid, "which site? Give --dir DIR");
   const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
   const UniqueFd lock = SL_TRY(site.lock("store"));
   const Reach way = SL_TRY(reach(program));
-  const auto role = SL_TRY(wire::StoreRole::open(site, arguments.settings.store));
+  const auto role = SL_TRY(wire::StoreRole::open(site, *way.meta, arguments.settings.store));
   std::vector<std::string> endpoints = arguments.settings.store.listen;
   endpoints.push_back(site.endpoint("store"));
-  const auto server =
-      SL_TRY(way.network->serve({.blocks = &role->service(), .workers = arguments.settings.store.workers}, endpoints));
-  SL_TRY(role->join(*way.meta));
+  const auto server = SL_TRY(way.network->serve(
+      {.blocks = &role->service(), .workers = arguments.settings.store.workers}, endpoints));
+  SL_TRY(role->join());
   const wire::StateWriter state(site, {{"store", role.get()}});
   const Status ended = run_role(*role, arguments, "blocks at " + endpoints.front());
   server->stop();
@@ -133,7 +137,8 @@ Status run_mount(const Program& program, Arguments& arguments) {
   const auto role = SL_TRY(wire::start_mount(*way.network, *way.meta, arguments.settings.mount));
   std::unique_ptr<wire::StateWriter> state;
   if (const Result<wire::Site> site = program.site(); site.ok())
-    state = std::make_unique<wire::StateWriter>(*site, std::vector<std::pair<std::string, wire::Role*>>{{"mount", role.get()}});
+    state = std::make_unique<wire::StateWriter>(
+        *site, std::vector<std::pair<std::string, wire::Role*>>{{"mount", role.get()}});
   return run_role(*role, arguments, arguments.settings.mount.mountpoint);
 }
 
@@ -143,13 +148,15 @@ Status run_keeper(const Program& program, Arguments& arguments) {
   const auto role = SL_TRY(wire::start_keeper(*way.network, *way.meta, arguments.settings.keeper));
   std::unique_ptr<wire::StateWriter> state;
   if (const Result<wire::Site> site = program.site(); site.ok())
-    state = std::make_unique<wire::StateWriter>(*site, std::vector<std::pair<std::string, wire::Role*>>{{"keeper", role.get()}});
+    state = std::make_unique<wire::StateWriter>(
+        *site, std::vector<std::pair<std::string, wire::Role*>>{{"keeper", role.get()}});
   return run_role(*role, arguments, "keeper");
 }
 
 void print_ready(const wire::Site& site, const Arguments& arguments) {
-  std::printf("%s  %s  (site %s; Ctrl-C or `starlane --dir %s down` stops it)\n", styled("ready", Style::green).c_str(),
-              arguments.settings.mount.mountpoint.c_str(), site.directory().c_str(), site.directory().c_str());
+  std::printf("%s  %s  (site %s; Ctrl-C or `starlane --dir %s down` stops it)\n",
+              styled("ready", Style::green).c_str(), arguments.settings.mount.mountpoint.c_str(),
+              site.directory().c_str(), site.directory().c_str());
   std::fflush(stdout);
 }
 
@@ -176,28 +183,32 @@ Status up_together(const wire::Site& site, const Arguments& arguments) {
   const UniqueFd meta_lock = SL_TRY(site.lock("meta"));
   const UniqueFd store_lock = SL_TRY(site.lock("store"));
   const auto network = SL_TRY(wire::Network::open(site.key_file().string()));
-  const auto store = SL_TRY(wire::StoreRole::open(site, arguments.settings.store));
   const auto meta = SL_TRY(wire::MetaRole::start(site, arguments.settings.meta));
+  const auto store = SL_TRY(wire::StoreRole::open(site, meta->service(), arguments.settings.store));
   meta->sync_before_flush(store->service());
   network->add_local(site.endpoint("store"), store->service());
   std::vector<std::string> meta_endpoints = arguments.settings.meta.listen;
   meta_endpoints.push_back(site.endpoint("meta"));
   std::vector<std::string> store_endpoints = arguments.settings.store.listen;
   store_endpoints.push_back(site.endpoint("store"));
-  const auto meta_server =
-      SL_TRY(network->serve({.meta = &meta->service(), .workers = arguments.settings.meta.workers}, meta_endpoints));
-  const auto store_server =
-      SL_TRY(network->serve({.blocks = &store->service(), .workers = arguments.settings.store.workers}, store_endpoints));
-  SL_TRY(store->join(meta->service()));
-  const auto keeper = SL_TRY(wire::start_keeper(*network, meta->service(), arguments.settings.keeper));
+  const auto meta_server = SL_TRY(network->serve(
+      {.meta = &meta->service(), .workers = arguments.settings.meta.workers}, meta_endpoints));
+  const auto store_server = SL_TRY(network->serve(
+      {.blocks = &store->service(), .workers = arguments.settings.store.workers}, store_endpoints));
+  SL_TRY(store->join());
+  const auto keeper =
+      SL_TRY(wire::start_keeper(*network, meta->service(), arguments.settings.keeper));
   const auto mount = SL_TRY(wire::start_mount(*network, meta->service(), arguments.settings.mount));
-  const wire::StateWriter state(
-      site, {{"meta", meta.get()}, {"store", store.get()}, {"keeper", keeper.get()}, {"mount", mount.get()}});
+  const wire::StateWriter state(site, {{"meta", meta.get()},
+                                       {"store", store.get()},
+                                       {"keeper", keeper.get()},
+                                       {"mount", mount.get()}});
   wire::tell_ready(arguments.ready_fd, {});
   print_ready(site, arguments);
   wait_for_end(mount->ended());
   Status first = mount->stop();
-  for (const Status& next : {keeper->stop(), (store_server->stop(), meta_server->stop(), meta->stop()), store->stop()})
+  for (const Status& next :
+       {keeper->stop(), (store_server->stop(), meta_server->stop(), meta->stop()), store->stop()})
     if (first.ok()) first = next;
   return first;
 }
@@ -205,17 +216,20 @@ Status up_together(const wire::Site& site, const Arguments& arguments) {
 Status up(const Program& program, Arguments& arguments) {
   if (arguments.print) {
     if (!program.globals().directory.empty())
-      SL_TRY(apply_file(*arguments.command, std::filesystem::path(program.globals().directory) / "starlane.toml"));
+      SL_TRY(apply_file(*arguments.command,
+                        std::filesystem::path(program.globals().directory) / "starlane.toml"));
     std::printf("%s", print_config(*arguments.command).c_str());
     return {};
   }
-  if (program.globals().directory.empty()) return Status(Errc::invalid, "where? Give --dir DIR, an empty directory or a site");
+  if (program.globals().directory.empty())
+    return Status(Errc::invalid, "where? Give --dir DIR, an empty directory or a site");
   if (arguments.settings.mount.mountpoint.empty())
     return Status(Errc::invalid, "where is it mounted? Give --mount DIR, an empty directory");
   SL_TRY(prepare(program, arguments));
   const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
   const UniqueFd lock = SL_TRY(site.lock("up"));
-  start_logging({.role = "up", .file = site.log("up").string(), .level = arguments.settings.log_level});
+  start_logging(
+      {.role = "up", .file = site.log("up").string(), .level = arguments.settings.log_level});
   return arguments.separate ? up_separate(site, arguments) : up_together(site, arguments);
 }
 
@@ -233,7 +247,8 @@ Status down(const Program& program) {
     const Deadline deadline = Deadline::after(std::chrono::seconds(60));
     while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (deadline.passed())
-        return Status(Errc::timeout, "process " + std::to_string(pid) + " has not stopped within a minute; its log is in " +
+        return Status(Errc::timeout, "process " + std::to_string(pid) +
+                                         " has not stopped within a minute; its log is in " +
                                          site.log(role).parent_path().string());
       std::this_thread::sleep_for(Milliseconds(20));
     }
@@ -247,11 +262,13 @@ Status umount(const std::string& mountpoint) {
   if (::umount2(mountpoint.c_str(), UMOUNT_NOFOLLOW) == 0) return {};
   if (errno == EPERM) {
     ::execlp("fusermount3", "fusermount3", "-u", mountpoint.c_str(), static_cast<char*>(nullptr));
-    return Status(Errc::not_permitted, "only root can unmount it, or fusermount3, which is not installed");
+    return Status(Errc::not_permitted,
+                  "only root can unmount it, or fusermount3, which is not installed");
   }
   if (errno == EINVAL) return Status(Errc::invalid, mountpoint + " is not a mount");
   if (errno == EBUSY)
-    return Status(Errc::busy, mountpoint + " is in use; `fuser -vm " + mountpoint + "` says by whom");
+    return Status(Errc::busy,
+                  mountpoint + " is in use; `fuser -vm " + mountpoint + "` says by whom");
   return system_error("cannot unmount " + mountpoint, errno);
 }
 
@@ -272,7 +289,8 @@ void add_role(Program& program, const char* name, const char* text, RoleKind rol
   });
   with_role(command, {role}, arguments);
   if (role == RoleKind::mount)
-    command->add_option("mountpoint", arguments->settings.mount.mountpoint, "An empty directory")->required();
+    command->add_option("mountpoint", arguments->settings.mount.mountpoint, "An empty directory")
+        ->required();
 }
 
 }  // namespace
@@ -283,21 +301,29 @@ void add_running_commands(Program& program) {
       program.app(), "up", "Runs everything on this machine, in the foreground",
       "  starlane up --dir /srv/starlane --mount /mnt/starlane\n"
       "  starlane up --dir ./site --mount ./mnt --separate --store-dir /disk1 --store-dir /disk2\n"
-      "Settings may also stand in DIR/starlane.toml, by the names of their flags; --print-config shows them.\n",
+      "Settings may also stand in DIR/starlane.toml, by the names of their flags; --print-config "
+      "shows them.\n",
       [&program, arguments] { return told(*arguments, up(program, *arguments)); });
-  with_role(command, {RoleKind::meta, RoleKind::store, RoleKind::mount, RoleKind::keeper}, arguments);
-  command->add_option("--mount", arguments->settings.mount.mountpoint, "Where it is mounted: an empty directory");
-  command->add_flag("--separate", arguments->separate, "Each role a process, restarted when it dies");
+  with_role(command, {RoleKind::meta, RoleKind::store, RoleKind::mount, RoleKind::keeper},
+            arguments);
+  command->add_option("--mount", arguments->settings.mount.mountpoint,
+                      "Where it is mounted: an empty directory");
+  command->add_flag("--separate", arguments->separate,
+                    "Each role a process, restarted when it dies");
   command->add_flag("--print-config", arguments->print, "Print the settings and end");
-  program.add(program.app(), "down", "Stops what `up` started", "", [&program] { return down(program); });
+  program.add(program.app(), "down", "Stops what `up` started", "",
+              [&program] { return down(program); });
 
   add_role(program, "meta", "Serves metadata: one role by hand", RoleKind::meta, run_meta);
   add_role(program, "store", "Serves blocks: one role by hand", RoleKind::store, run_store);
-  add_role(program, "keeper", "Does background work: one role by hand", RoleKind::keeper, run_keeper);
+  add_role(program, "keeper", "Does background work: one role by hand", RoleKind::keeper,
+           run_keeper);
   add_role(program, "mount", "Mounts a site: one role by hand", RoleKind::mount, run_mount);
   auto mountpoint = std::make_shared<std::string>();
-  program.add(program.app(), "umount", "Unmounts", "", [mountpoint] { return umount(*mountpoint); })
-      ->add_option("mountpoint", *mountpoint)->required();
+  program
+      .add(program.app(), "umount", "Unmounts", "", [mountpoint] { return umount(*mountpoint); })
+      ->add_option("mountpoint", *mountpoint)
+      ->required();
 }
 
 }  // namespace starlane::cli

@@ -13,49 +13,80 @@ constexpr const char* kCommonGroup = "Settings";
 
 const char* group_of(RoleKind role) {
   switch (role) {
-    case RoleKind::meta: return "Metadata settings";
-    case RoleKind::store: return "Block store settings";
-    case RoleKind::mount: return "Mount settings";
-    case RoleKind::keeper: return "Keeper settings";
+    case RoleKind::meta:
+      return "Metadata settings";
+    case RoleKind::store:
+      return "Block store settings";
+    case RoleKind::mount:
+      return "Mount settings";
+    case RoleKind::keeper:
+      return "Keeper settings";
   }
   return "";
 }
 
 void add_meta(CLI::App& command, const char* group, wire::MetaOptions& options) {
-  command.add_option("--meta-listen", options.listen, "Also serve metadata at tcp:HOST:PORT")->group(group);
+  command.add_option("--meta-listen", options.listen, "Also serve metadata at tcp:HOST:PORT")
+      ->group(group);
   command.add_option("--meta-cache", options.cache_bytes, "Memory for the engine's cache")
-      ->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{8_MiB}, std::uint64_t{1} << 44))
-      ->default_str("128MiB")->group(group);
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{8_MiB}, std::uint64_t{1} << 44))
+      ->default_str("128MiB")
+      ->group(group);
   command.add_option("--meta-workers", options.workers, "Calls served at once")
-      ->check(CLI::Range(1, 1024))->capture_default_str()->group(group);
-  command.add_option("--lease-ms", options.lease_ms, "A client silent for so long loses what it holds, milliseconds")
-      ->check(CLI::Range(1000, 600'000))->capture_default_str()->group(group);
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--lease-ms", options.lease_ms,
+                  "A client silent for so long loses what it holds, milliseconds")
+      ->check(CLI::Range(1000, 600'000))
+      ->capture_default_str()
+      ->group(group);
 }
 
 void add_store(CLI::App& command, const char* group, wire::StoreOptions& options) {
-  command.add_option("--store-dir", options.directories, "Directory of a block target; may be given several times")
+  command
+      .add_option("--store-dir", options.directories,
+                  "Directory of a block target; may be given several times")
       ->group(group);
-  command.add_option("--store-listen", options.listen, "Also serve blocks at tcp:HOST:PORT")->group(group);
-  command.add_option("--store-advertise", options.advertise, "The endpoint at which clients reach this store")
+  command.add_option("--store-listen", options.listen, "Also serve blocks at tcp:HOST:PORT")
+      ->group(group);
+  command
+      .add_option("--store-advertise", options.advertise,
+                  "The endpoint at which clients reach this store")
       ->group(group);
   command.add_option("--store-workers", options.workers, "Calls served at once")
-      ->check(CLI::Range(1, 1024))->capture_default_str()->group(group);
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->group(group);
 }
 
 void add_mount(CLI::App& command, const char* group, wire::MountOptions& options) {
-  command.add_option("--bind", options.binds, "Show a part of the mount elsewhere, as volumes/work=/workspace")
+  command
+      .add_option("--bind", options.binds,
+                  "Show a part of the mount elsewhere, as volumes/work=/workspace")
       ->group(group);
-  command.add_flag("!--no-passthrough", options.passthrough, "Serve large files through the page cache only")
+  command
+      .add_flag("!--no-passthrough", options.passthrough,
+                "Serve large files through the page cache only")
       ->group(group);
-  const auto bytes = [&](const char* name, std::uint64_t& value, const char* text, const char* shown) {
-    command.add_option(name, value, text)->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 50))->default_str(shown)->group(group);
+  const auto bytes = [&](const char* name, std::uint64_t& value, const char* text,
+                         const char* shown) {
+    command.add_option(name, value, text)
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 50))
+        ->default_str(shown)
+        ->group(group);
   };
-  bytes("--node-cache", options.node_cache_bytes, "Memory for mapped files; 0: a quarter of the host's", "0");
+  bytes("--node-cache", options.node_cache_bytes,
+        "Memory for mapped files; 0: a quarter of the host's", "0");
   bytes("--block-cache", options.block_cache_bytes, "Memory for blocks that were read", "512MiB");
   bytes("--dirty", options.dirty_bytes, "Memory for bytes that are not stored yet", "256MiB");
   command.add_option("--fetch-threads", options.fetch_threads, "Blocks fetched or stored at once")
-      ->check(CLI::Range(1, 256))->capture_default_str()->group(group);
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str()
+      ->group(group);
 }
 
 /// Long name of an option without dashes: its key in the file.
@@ -63,20 +94,28 @@ std::string key_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
 }
 
-bool is_setting(const CLI::Option& option) { return option.get_group().find("ettings") != std::string::npos; }
+bool is_setting(const CLI::Option& option) {
+  return option.get_group().find("ettings") != std::string::npos;
+}
 
 Result<std::vector<std::string>> texts_of(const toml::node& node, const std::string& where) {
   std::vector<std::string> out;
   const auto one = [&](const toml::node& value) {
-    if (const auto text = value.value<std::string>(); value.is_string() && text) return out.push_back(*text), true;
+    if (const auto text = value.value<std::string>(); value.is_string() && text)
+      return out.push_back(*text), true;
     if (value.is_boolean()) return out.push_back(*value.value<bool>() ? "true" : "false"), true;
-    if (value.is_integer()) return out.push_back(std::to_string(*value.value<std::int64_t>())), true;
+    if (value.is_integer())
+      return out.push_back(std::to_string(*value.value<std::int64_t>())), true;
     return false;
   };
   bool good = true;
-  if (const toml::array* list = node.as_array()) for (const toml::node& value : *list) good = good && one(value);
-  else good = one(node);
-  if (!good) return Status(Errc::invalid, where + ": a value is text, a whole number, true or false, or a list of them");
+  if (const toml::array* list = node.as_array())
+    for (const toml::node& value : *list) good = good && one(value);
+  else
+    good = one(node);
+  if (!good)
+    return Status(Errc::invalid,
+                  where + ": a value is text, a whole number, true or false, or a list of them");
   return out;
 }
 
@@ -96,18 +135,27 @@ Status take(CLI::Option& option, const std::vector<std::string>& texts, const st
 void add_settings(CLI::App& command, RoleKind role, Settings& settings) {
   const char* group = group_of(role);
   switch (role) {
-    case RoleKind::meta: return add_meta(command, group, settings.meta);
-    case RoleKind::store: return add_store(command, group, settings.store);
-    case RoleKind::mount: return add_mount(command, group, settings.mount);
+    case RoleKind::meta:
+      return add_meta(command, group, settings.meta);
+    case RoleKind::store:
+      return add_store(command, group, settings.store);
+    case RoleKind::mount:
+      return add_mount(command, group, settings.mount);
     case RoleKind::keeper:
-      command.add_option("--keeper-interval-ms", settings.keeper.interval_ms, "Between rounds of background work")
-          ->check(CLI::Range(10, 600'000))->capture_default_str()->group(group);
+      command
+          .add_option("--keeper-interval-ms", settings.keeper.interval_ms,
+                      "Between rounds of background work")
+          ->check(CLI::Range(10, 600'000))
+          ->capture_default_str()
+          ->group(group);
   }
 }
 
 void add_common_settings(CLI::App& command, Settings& settings) {
   command.add_option("--log-level", settings.log_level, "debug, info, warn or error")
-      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))->capture_default_str()->group(kCommonGroup);
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str()
+      ->group(kCommonGroup);
 }
 
 Status apply_file(CLI::App& command, const std::filesystem::path& file) {
@@ -117,21 +165,24 @@ Status apply_file(CLI::App& command, const std::filesystem::path& file) {
   try {
     table = toml::parse_file(file.string());
   } catch (const toml::parse_error& wrong) {
-    return Status(Errc::invalid, file.string() + ":" + std::to_string(wrong.source().begin.line) + ": " +
-                                     std::string(wrong.description()));
+    return Status(Errc::invalid, file.string() + ":" + std::to_string(wrong.source().begin.line) +
+                                     ": " + std::string(wrong.description()));
   }
   // Every role reads the one file, so a key is known if any command has it.
   std::map<std::string, CLI::Option*> known;
   const CLI::App* top = command.get_parent();
-  for (CLI::App* other : const_cast<CLI::App*>(top)->get_subcommands([](CLI::App*) { return true; }))
+  for (CLI::App* other :
+       const_cast<CLI::App*>(top)->get_subcommands([](CLI::App*) { return true; }))
     for (CLI::Option* option : other->get_options())
-      if (is_setting(*option) && (other == &command || !known.contains(key_of(*option)))) known[key_of(*option)] = option;
+      if (is_setting(*option) && (other == &command || !known.contains(key_of(*option))))
+        known[key_of(*option)] = option;
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     const std::string where = file.string() + ":" + std::to_string(node.source().begin.line);
     const auto found = known.find(name);
     if (found == known.end())
-      return Status(Errc::invalid, where + ": there is no setting " + name + "; `starlane up --print-config` lists them");
+      return Status(Errc::invalid, where + ": there is no setting " + name +
+                                       "; `starlane up --print-config` lists them");
     CLI::Option* mine = command.get_option_no_throw("--" + name);
     const std::vector<std::string> texts = SL_TRY(texts_of(node, where + ": " + name));
     if (mine != nullptr) SL_TRY(take(*mine, texts, where + ": " + name));
@@ -142,9 +193,11 @@ Status apply_file(CLI::App& command, const std::filesystem::path& file) {
 std::vector<std::string> forwarded(const CLI::App& command, RoleKind role) {
   std::vector<std::string> out;
   for (const CLI::Option* option : command.get_options()) {
-    const bool wanted = option->get_group() == group_of(role) || option->get_group() == kCommonGroup;
+    const bool wanted =
+        option->get_group() == group_of(role) || option->get_group() == kCommonGroup;
     if (!wanted || option->count() == 0) continue;
-    for (const std::string& value : option->results()) out.push_back("--" + key_of(*option) + "=" + value);
+    for (const std::string& value : option->results())
+      out.push_back("--" + key_of(*option) + "=" + value);
   }
   return out;
 }
@@ -154,7 +207,8 @@ std::string print_config(const CLI::App& command) {
   std::string group;
   for (const CLI::Option* option : command.get_options()) {
     if (!is_setting(*option)) continue;
-    if (option->get_group() != group) out << (group.empty() ? "" : "\n") << "# " << (group = option->get_group()) << "\n";
+    if (option->get_group() != group)
+      out << (group.empty() ? "" : "\n") << "# " << (group = option->get_group()) << "\n";
     const bool given = option->count() > 0;
     out << "# " << option->get_description() << "\n"
         << (given ? "" : "# ") << key_of(*option) << " = "

@@ -1,5 +1,5 @@
-// The settings of the roles, each declared once: its flag, its key in starlane.toml, its help, its limits. Flags win over
-// the file. Single-threaded.
+// The settings of the roles, each declared once: its flag, its key in starlane.toml, its help, its
+// limits. Flags win over the file. Single-threaded.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -26,8 +26,8 @@ void add_settings(CLI::App& command, RoleKind role, Settings& settings);
 /// Declares those that every role has.
 void add_common_settings(CLI::App& command, Settings& settings);
 
-/// Takes the settings of the file that were not given as flags. No file: nothing to do. A key that no command has, or a
-/// value out of limits, is `invalid` with file and line.
+/// Takes the settings of the file that were not given as flags. No file: nothing to do. A key that
+/// no command has, or a value out of limits, is `invalid` with file and line.
 Status apply_file(CLI::App& command, const std::filesystem::path& file);
 
 /// What was given as flags for `role`, as arguments for a process of that role.

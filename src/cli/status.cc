@@ -24,19 +24,25 @@ json role_states(const wire::Site& site) {
 
 json target_of(wire::Connection& connection, const pb::Target& target) {
   json out{{"id", target.id()}, {"endpoint", target.endpoint()}, {"state", target.state()}};
-  const Result<BlockService*> blocks = connection.blocks(target.endpoint());
+  const std::shared_ptr<BlockService> blocks = connection.network().blocks(target.endpoint());
   Call call;
   call.deadline = Deadline::after(std::chrono::seconds(5));
-  const auto infos = blocks.ok() ? (*blocks)->targets(call) : Result<std::vector<TargetInfo>>(blocks.status());
+  const auto infos =
+      blocks ? blocks->targets(call)
+             : Result<std::vector<TargetInfo>>(Errc::invalid, "its endpoint cannot be understood");
   if (!infos.ok()) {
     out["problem"] = infos.status().text();
     return out;
   }
   for (const TargetInfo& info : *infos) {
     if (info.target.value != target.id()) continue;
-    out.update({{"capacity_bytes", info.capacity_bytes}, {"free_bytes", info.free_bytes},
-                {"stored_bytes", info.stored_bytes}, {"blocks", info.blocks}, {"healthy", info.healthy},
-                {"directory", info.directory}, {"device", info.device}});
+    out.update({{"capacity_bytes", info.capacity_bytes},
+                {"free_bytes", info.free_bytes},
+                {"stored_bytes", info.stored_bytes},
+                {"blocks", info.blocks},
+                {"healthy", info.healthy},
+                {"directory", info.directory},
+                {"device", info.device}});
   }
   return out;
 }
@@ -50,8 +56,9 @@ Result<json> gather(wire::Connection& connection) {
   SL_TRY(connection.meta().image_list({}, {}, &images));
   pb::ListSessionsReply sessions;
   SL_TRY(connection.meta().list_sessions({}, {}, &sessions));
-  json out{{"cluster", map.cluster()}, {"map_epoch", map.epoch()}, {"volumes", volumes.volumes_size()},
-           {"data_sets", images.images_size()}, {"targets", json::array()}, {"sessions", json::array()}};
+  json out{{"cluster", map.cluster()},          {"map_epoch", map.epoch()},
+           {"volumes", volumes.volumes_size()}, {"data_sets", images.images_size()},
+           {"targets", json::array()},          {"sessions", json::array()}};
   std::uint64_t stored = 0;
   for (const pb::Target& target : map.targets()) {
     out["targets"].push_back(target_of(connection, target));
@@ -59,8 +66,11 @@ Result<json> gather(wire::Connection& connection) {
   }
   out["stored_bytes"] = stored;
   for (const pb::SessionInfo& session : sessions.sessions())
-    out["sessions"].push_back({{"id", session.session()}, {"host", session.host()}, {"purpose", session.purpose()},
-                               {"age_ms", session.age_ms()}, {"silent_ms", session.silent_ms()},
+    out["sessions"].push_back({{"id", session.session()},
+                               {"host", session.host()},
+                               {"purpose", session.purpose()},
+                               {"age_ms", session.age_ms()},
+                               {"silent_ms", session.silent_ms()},
                                {"branches", session.branches_size()}});
   return out;
 }
@@ -68,18 +78,21 @@ Result<json> gather(wire::Connection& connection) {
 void print_targets(const json& status) {
   Table targets({"TARGET", "STORED", "FREE", "BLOCKS", "STATE", "DEVICE", "DIRECTORY"});
   for (const json& target : status["targets"])
-    targets.add({std::to_string(target.value("id", 0)), human_bytes(target.value("stored_bytes", std::uint64_t{0})),
+    targets.add({std::to_string(target.value("id", 0)),
+                 human_bytes(target.value("stored_bytes", std::uint64_t{0})),
                  human_bytes(target.value("free_bytes", std::uint64_t{0})),
                  human_count(target.value("blocks", std::uint64_t{0})),
                  target.contains("problem") ? "cannot be reached" : target.value("state", ""),
-                 target.value("device", "-"), target.value("directory", target.value("endpoint", ""))});
+                 target.value("device", "-"),
+                 target.value("directory", target.value("endpoint", ""))});
   std::printf("\n%s", targets.render().c_str());
 }
 
 void print_sessions(const json& status) {
   Table sessions({"SESSION", "WHO", "WHAT", "AGE", "VOLUMES"});
   for (const json& session : status["sessions"])
-    sessions.add({std::to_string(session.value("id", 0)), session.value("host", ""), session.value("purpose", ""),
+    sessions.add({std::to_string(session.value("id", 0)), session.value("host", ""),
+                  session.value("purpose", ""),
                   human_duration(Milliseconds(session.value("age_ms", 0))),
                   std::to_string(session.value("branches", 0))});
   std::printf("\n%s", sessions.render().c_str());
@@ -87,23 +100,28 @@ void print_sessions(const json& status) {
 
 void print(const json& status) {
   std::printf("%s  %d volumes, %d data sets, %s stored\n",
-              styled("site " + status.value("cluster", ""), Style::bold).c_str(), status.value("volumes", 0),
-              status.value("data_sets", 0), human_bytes(status.value("stored_bytes", std::uint64_t{0})).c_str());
+              styled("site " + status.value("cluster", ""), Style::bold).c_str(),
+              status.value("volumes", 0), status.value("data_sets", 0),
+              human_bytes(status.value("stored_bytes", std::uint64_t{0})).c_str());
   print_targets(status);
   print_sessions(status);
   for (const auto& [role, state] : status.value("roles", json::object()).items()) {
     std::printf("\n%s  process %d\n", styled(role, Style::bold).c_str(), state.value("pid", 0));
     for (const auto& [name, value] : state.value("figures", json::object()).items())
-      std::printf("  %-24s %s\n", name.c_str(), value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
+      std::printf("  %-24s %s\n", name.c_str(),
+                  value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
   }
 }
 
 Status run(Program& program) {
   const auto connection = SL_TRY(program.connect());
   json status = SL_TRY(gather(*connection));
-  if (const Result<wire::Site> site = program.site(); site.ok()) status["roles"] = role_states(*site);
-  if (program.globals().json) std::printf("%s\n", status.dump().c_str());
-  else print(status);
+  if (const Result<wire::Site> site = program.site(); site.ok())
+    status["roles"] = role_states(*site);
+  if (program.globals().json)
+    std::printf("%s\n", status.dump().c_str());
+  else
+    print(status);
   return {};
 }
 

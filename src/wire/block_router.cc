@@ -9,7 +9,8 @@ Status BlockRouter::refresh(const Call& call) {
   SL_TRY(meta_.cluster_map(call, {}, &map));
   MutexLock lock(m_);
   endpoints_.clear();
-  for (const pb::Target& target : map.targets()) endpoints_[TargetId(target.id())] = target.endpoint();
+  for (const pb::Target& target : map.targets())
+    endpoints_[TargetId(target.id())] = target.endpoint();
   return {};
 }
 
@@ -24,10 +25,13 @@ Result<std::shared_ptr<BlockService>> BlockRouter::server_of(const Call& call, T
       endpoint = found->second;
     }
     auto server = network_.blocks(endpoint);
-    if (server == nullptr) return Status(Errc::invalid, "target " + std::to_string(target.value) + " has the endpoint " + endpoint);
+    if (server == nullptr)
+      return Status(Errc::invalid,
+                    "target " + std::to_string(target.value) + " has the endpoint " + endpoint);
     return server;
   }
-  return Status(Errc::not_found, "no target " + std::to_string(target.value) + " in the cluster map");
+  return Status(Errc::not_found,
+                "no target " + std::to_string(target.value) + " in the cluster map");
 }
 
 Status BlockRouter::put(const Call& call, const PutBlock& request, BulkSource& data) {
@@ -56,8 +60,8 @@ Result<BlockListing> BlockRouter::list(const Call& call, TargetId target, const 
   return server->list(call, target, cursor, limit);
 }
 
-Result<BlockListing> BlockRouter::verify(const Call& call, TargetId target, const std::string& cursor,
-                                         std::uint32_t limit) {
+Result<BlockListing> BlockRouter::verify(const Call& call, TargetId target,
+                                         const std::string& cursor, std::uint32_t limit) {
   const auto server = SL_TRY(server_of(call, target));
   return server->verify(call, target, cursor, limit);
 }

@@ -1,5 +1,5 @@
-// Every target of the cluster as one BlockService: each call goes to the server that has the target. For the keeper and
-// fsck, which think in targets; clients place by themselves. Any thread.
+// Every target of the cluster as one BlockService: each call goes to the server that has the
+// target. For the keeper and fsck, which think in targets; clients place by themselves. Any thread.
 #pragma once
 #include <map>
 #include <memory>
@@ -29,7 +29,8 @@ class BlockRouter final : public BlockService {
 
  private:
   /// not_found: no such target in the map, even after it was asked for again.
-  Result<std::shared_ptr<BlockService>> server_of(const Call& call, TargetId target) SL_EXCLUDES(m_);
+  Result<std::shared_ptr<BlockService>> server_of(const Call& call, TargetId target)
+      SL_EXCLUDES(m_);
   Status refresh(const Call& call) SL_EXCLUDES(m_);
 
   MetaService& meta_;

@@ -4,10 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "client/attachments.h"
 #include "client/file_io.h"
+#include "client/session/patient_meta.h"
+#include "client/session/sessions.h"
 #include "proto/block_service.h"
 #include "proto/meta_service.h"
+#include "wire/network.h"
 #include "wire/site.h"
 
 namespace starlane::wire {
@@ -23,29 +25,40 @@ Address address_of(const Site& site);
 
 class Connection {
  public:
-  virtual ~Connection() = default;
-
   /// Answered with `unavailable` and the remedy when nobody serves there. Does not open a session.
   static Result<std::unique_ptr<Connection>> open(const Address& address);
 
-  virtual MetaService& meta() = 0;
-  /// The server of a target, by its endpoint in the cluster map. Lives as long as the connection.
-  virtual Result<BlockService*> blocks(const std::string& endpoint) = 0;
+  MetaService& meta() { return *meta_; }
+  Network& network() { return *network_; }
+
+ private:
+  Connection(std::unique_ptr<Network> network, MetaService* meta)
+      : network_(std::move(network)), meta_(meta) {}
+
+  const std::unique_ptr<Network> network_;
+  MetaService* const meta_;
 };
 
 /// A connection with a session, for commands that read or write files without a mount.
 class FileConnection {
  public:
-  virtual ~FileConnection() = default;
+  /// purpose: shown in the list of sessions. connection outlives it.
   static Result<std::unique_ptr<FileConnection>> open(Connection& connection,
                                                       const std::string& purpose);
+  ~FileConnection();
 
-  /// Metadata calls that wait while the server is away.
-  virtual MetaService& meta() = 0;
-  virtual client::FileIo& io() = 0;
-  virtual client::Attachments& attachments() = 0;
-  virtual SessionId session() = 0;
-  virtual Result<BranchId> attach_image(const std::string& name, const std::string& version) = 0;
+  /// Waits while the server is away.
+  MetaService& meta() { return *meta_; }
+  client::FileIo& io() { return *io_; }
+  client::Sessions& sessions() { return *sessions_; }
+  Result<BranchId> attach_image(const std::string& name, const std::string& version);
+
+ private:
+  FileConnection() = default;
+
+  std::unique_ptr<client::Sessions> sessions_;
+  std::unique_ptr<client::PatientMeta> meta_;
+  std::unique_ptr<client::FileIo> io_;
 };
 
 }  // namespace starlane::wire

@@ -18,8 +18,8 @@ rpc::ChannelOptions channel_options(net::Purpose purpose, std::uint64_t nonce) {
 
 /// One server: its channels for metadata and for data, which never share a connection.
 struct Network::Peer {
-  Peer(const net::Endpoint& endpoint, const net::Key& key, std::span<net::Transport* const> transports,
-       std::uint64_t nonce)
+  Peer(const net::Endpoint& endpoint, const net::Key& key,
+       std::span<net::Transport* const> transports, std::uint64_t nonce)
       : meta_channel(endpoint, key, transports, channel_options(net::Purpose::meta, nonce)),
         data_channel(endpoint, key, transports, channel_options(net::Purpose::data, nonce)) {}
 
@@ -70,7 +70,8 @@ Result<std::unique_ptr<rpc::Server>> Network::serve(const Served& services,
                                                     const std::vector<std::string>& endpoints) {
   rpc::ServerOptions options;
   options.workers = services.workers;
-  auto server = std::make_unique<rpc::Server>(options, rpc::Services{services.meta, services.blocks}, key_, transports_);
+  auto server = std::make_unique<rpc::Server>(
+      options, rpc::Services{services.meta, services.blocks}, key_, transports_);
   SL_TRY(server->start());
   for (const std::string& text : endpoints) {
     const net::Endpoint endpoint = SL_TRY(net::Endpoint::parse(text));

@@ -1,5 +1,5 @@
-// How this process reaches servers: the key, the transports, one channel a server and purpose, and the services that run
-// in this very process, which are called directly. Any thread.
+// How this process reaches servers: the key, the transports, one channel a server and purpose, and
+// the services that run in this very process, which are called directly. Any thread.
 #pragma once
 #include <map>
 #include <memory>
@@ -35,7 +35,8 @@ class Network {
     std::size_t workers = 16;
   };
   /// Listens on all endpoints. Errors: exists when another process listens there, invalid.
-  Result<std::unique_ptr<rpc::Server>> serve(const Served& services, const std::vector<std::string>& endpoints);
+  Result<std::unique_ptr<rpc::Server>> serve(const Served& services,
+                                             const std::vector<std::string>& endpoints);
 
  private:
   struct Peer;

@@ -1,5 +1,6 @@
-// The roles of a site, each built from a configuration: metadata, block store, mount, keeper. In one process they meet by
-// direct call; apart, over the network; the code of a role does not know which. Start and stop from one thread.
+// The roles of a site, each built from a configuration: metadata, block store, mount, keeper. In
+// one process they meet by direct call; apart, over the network; the code of a role does not know
+// which. Start and stop from one thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,8 @@ struct MetaOptions {
 struct StoreOptions {
   std::vector<std::string> directories;  // one target each; empty: the site's own
   std::vector<std::string> listen;
-  std::string advertise;  // the endpoint that others reach it at; empty: the first of listen, or the site's socket
+  std::string advertise;  // the endpoint that others reach it at; empty: the first of listen, or
+                          // the site's socket
   std::size_t workers = 16;
 };
 
@@ -58,20 +60,28 @@ class MetaRole : public Role {
  public:
   static Result<std::unique_ptr<MetaRole>> start(const Site& site, const MetaOptions& options);
   virtual MetaService& service() = 0;
-  /// One process: brings the store's blocks to the device before each flush of the engine. Before the first call.
+  /// One process: brings the store's blocks to the device before each flush of the engine. Before
+  /// the first change.
   virtual void sync_before_flush(BlockService& blocks) = 0;
 };
 
 class StoreRole : public Role {
  public:
-  static Result<std::unique_ptr<StoreRole>> open(const Site& site, const StoreOptions& options);
-  /// Registers its targets, and again while it runs, so that their capacity is known; waits for `meta`.
-  virtual Status join(MetaService& meta) = 0;
+  /// Waits for `meta`, which says of what cluster the targets are and which ids are free.
+  static Result<std::unique_ptr<StoreRole>> open(const Site& site, MetaService& meta,
+                                                 const StoreOptions& options);
+  /// Once it serves: puts its targets on the cluster map, and says now and then how full they are.
+  virtual Status join() = 0;
   virtual BlockService& service() = 0;
 };
 
-Result<std::unique_ptr<Role>> start_mount(Network& network, MetaService& meta, const MountOptions& options);
-Result<std::unique_ptr<Role>> start_keeper(Network& network, MetaService& meta, const KeeperOptions& options);
+Result<std::unique_ptr<Role>> start_mount(Network& network, MetaService& meta,
+                                          const MountOptions& options);
+Result<std::unique_ptr<Role>> start_keeper(Network& network, MetaService& meta,
+                                           const KeeperOptions& options);
+
+/// This machine, as sessions show it.
+std::string host_name();
 
 /// Writes `role`'s figures to the site's state file once a second, until destroyed.
 class StateWriter {
