@@ -1,0 +1,97 @@
+// The check of one branch's rows against each other, in pages: each page is exact for its snapshot;
+// what spans pages is summed up in the state, and looked at again in one snapshot before it is
+// called a problem. One thread.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "meta/context.h"
+#include "proto/meta.pb.h"
+
+namespace starlane::meta {
+
+enum class FsckPhase : std::uint8_t {
+  system = 0,    // records of volumes, data sets and branches
+  inodes = 1,    // I
+  entries = 2,   // D against I
+  names = 3,     // N against D and I
+  chunks = 4,    // S, whose references are told
+  unlinked = 5,  // U against I
+  dead = 6,      // T, told
+  reserved = 7,  // W, told
+  usage = 8,     // the branch's accumulators; whether names and links fit together at all
+  locate = 9,    // they do not: which inodes it is
+};
+
+/// Where a check is and what it has summed up: the cursor of fsck_references.
+struct FsckState {
+  FsckPhase phase = FsckPhase::system;
+  BranchId branch;
+  std::string position;  // last key of the phase that was looked at; empty: none
+  // Sums of a hash of each inode, once a name: names that inodes count, names there are; unlinked
+  // inodes, rows of U.
+  std::uint64_t counted_names = 0, names = 0;
+  std::uint64_t unlinked_inodes = 0, unlinked_rows = 0;
+  std::int64_t bytes = 0, inodes = 0, held = 0;  // recounted
+  std::int64_t bytes_before = 0, inodes_before = 0,
+               held_before = 0;  // accumulators when that began
+  InodeId directory;             // whose entries are being counted
+  std::uint64_t entries = 0, subdirectories = 0;
+  InodeId file;  // whose chunks are being added up
+  std::uint64_t covered = 0;
+
+  std::string encode() const;
+  static Result<FsckState> decode(std::string_view cursor);
+};
+
+class FsckBranch {
+ public:
+  /// Works on state.branch, whose head is `head`.
+  FsckBranch(Context& context, kv::Transaction& t, const HeadRow& head, FsckState& state,
+             pb::FsckReply* reply)
+      : context_(context), t_(t), head_(head), s_(state), reply_(reply) {}
+
+  /// At most `limit` rows of the present phase. True: the branch is done.
+  Result<bool> step(std::size_t limit);
+
+ private:
+  Result<std::vector<kv::Row>> page(Table table, std::size_t limit);
+  void begin(FsckPhase phase);
+
+  Status start_branch();
+  Status check_inode(const kv::Row& row);
+  Status check_directory(InodeId inode, const InodeRow& row);
+  Status check_file(InodeId inode, const InodeRow& row);
+
+  Status check_entries(const std::vector<kv::Row>& rows);
+  Status check_entry(const kv::Row& row, const std::optional<kv::Row>& inode);
+  Status close_directory();
+
+  Status check_name_row(const kv::Row& row);
+
+  Status check_chunk(const kv::Row& row);
+  Status close_file();
+  Result<std::uint64_t> covered_by(InodeId inode);
+
+  Status check_unlinked(const kv::Row& row);
+  Status tell_dead(const kv::Row& row);
+  Status tell_reserved(const kv::Row& row);
+
+  Result<bool> check_usage();
+  void compare(const char* what, std::int64_t before, std::int64_t now, std::int64_t counted);
+  Status locate(const std::vector<kv::Row>& rows);
+  Status locate_unlinked(const std::vector<InodeId>& inodes);
+
+  pb::FsckReference* tell(const char* kind, const Entry& entry, InodeId inode, std::uint32_t chunk);
+  /// One sentence; "in branch N" is put before it.
+  void problem(const std::string& text);
+
+  Context& context_;
+  kv::Transaction& t_;
+  const HeadRow& head_;
+  FsckState& s_;
+  pb::FsckReply* reply_;
+};
+
+}  // namespace starlane::meta
