@@ -30,9 +30,9 @@ class Gate {
     open_ = open;
     changed_.notify_all();
   }
-  void await_one() {
+  void await(int count) {
     MutexLock lock(m_);
-    while (waiting_ == 0) changed_.wait(m_);
+    while (waiting_ < count) changed_.wait(m_);
   }
 
  private:
@@ -45,14 +45,40 @@ class Gate {
 struct Gates {
   Gate write;
   Gate sync;
+  Gate read_many;
   std::atomic<int> writes{0};
+};
+
+class GatedView final : public View {
+ public:
+  GatedView(std::shared_ptr<const View> inner, Gates& gates)
+      : inner_(std::move(inner)), gates_(gates) {}
+  Result<std::optional<std::string>> get(std::string_view key) const override {
+    return inner_->get(key);
+  }
+  Result<std::vector<std::optional<std::string>>> get_many(
+      const std::vector<std::string_view>& keys) const override {
+    gates_.read_many.pass();
+    return inner_->get_many(keys);
+  }
+  Status scan(std::string_view first, std::string_view last,
+              const std::function<bool(std::string_view, std::string_view)>& visit) const override {
+    return inner_->scan(first, last, visit);
+  }
+
+ private:
+  const std::shared_ptr<const View> inner_;
+  Gates& gates_;
 };
 
 class GatedStorage final : public Storage {
  public:
   GatedStorage(std::unique_ptr<Storage> inner, Gates& gates)
       : inner_(std::move(inner)), gates_(gates) {}
-  Result<std::shared_ptr<const View>> view() override { return inner_->view(); }
+  Result<std::shared_ptr<const View>> view() override {
+    auto inner = SL_TRY(inner_->view());
+    return std::shared_ptr<const View>(std::make_shared<GatedView>(std::move(inner), gates_));
+  }
   Status write(const std::vector<Change>& changes) override {
     gates_.write.pass();
     ++gates_.writes;
@@ -93,7 +119,7 @@ class ResolverTest : public ::testing::Test {
   std::thread held_put(const std::string& key) {
     gates_.write.set(false);
     std::thread thread([this, key] { EXPECT_TRUE(put(key, "held").ok()); });
-    gates_.write.await_one();
+    gates_.write.await(1);
     return thread;
   }
 
@@ -105,11 +131,13 @@ class ResolverTest : public ::testing::Test {
 TEST_F(ResolverTest, APhantomOfAGroupThatIsNotWrittenYetIsSeen) {
   std::thread create = held_put("D/dir/new");
   Status outcome;
+  std::atomic<bool> answered{false};
   std::thread rmdir([&] {
     const auto t = resolver_->begin();
     t->expect_empty("D/dir/", "D/dir0");
     t->put("gone", "1");
     outcome = t->commit(kOrdered);
+    answered = true;
     EXPECT_TRUE(has("D/dir/new"));  // The loser is told when the winner is visible.
   });
   std::thread guarded([&] {
@@ -118,6 +146,8 @@ TEST_F(ResolverTest, APhantomOfAGroupThatIsNotWrittenYetIsSeen) {
     EXPECT_EQ(t->commit(kOrdered).code(), Errc::conflict);
   });
   EXPECT_FALSE(has("D/dir/new"));  // Not visible before it is written.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(answered);
   gates_.write.set(true);
   create.join();
   rmdir.join();
@@ -160,7 +190,7 @@ TEST_F(ResolverTest, ASyncHoldsUpNeitherReadersNorOrderedCommits) {
     EXPECT_TRUE(put("durable", "1", kDurable).ok());
     returned = true;
   });
-  gates_.sync.await_one();
+  gates_.sync.await(1);
   EXPECT_TRUE(has("durable"));
   EXPECT_TRUE(put("ordered", "1").ok());
   EXPECT_TRUE(has("ordered"));
@@ -172,7 +202,7 @@ TEST_F(ResolverTest, ASyncHoldsUpNeitherReadersNorOrderedCommits) {
 TEST_F(ResolverTest, ACommitDuringASyncNeedsALaterOne) {
   gates_.sync.set(false);
   std::thread first([&] { EXPECT_TRUE(put("a", "1", kDurable).ok()); });
-  gates_.sync.await_one();
+  gates_.sync.await(1);
   const int before = disk_->syncs();
   std::thread second([&] { EXPECT_TRUE(put("b", "1", kDurable).ok()); });
   while (!has("b")) std::this_thread::yield();
@@ -181,6 +211,37 @@ TEST_F(ResolverTest, ACommitDuringASyncNeedsALaterOne) {
   second.join();
   EXPECT_EQ(disk_->syncs(), before + 2);
   EXPECT_EQ(disk_->unsynced(), 0u);
+}
+
+TEST_F(ResolverTest, AFlushDoesNotCoverAGroupThatIsStillBeingWritten) {
+  EXPECT_TRUE(put("before", "1").ok());
+  gates_.write.set(false);
+  std::thread durable([&] { EXPECT_TRUE(put("durable", "1", kDurable).ok()); });
+  gates_.write.await(1);
+  EXPECT_TRUE(resolver_->flush().ok());
+  gates_.write.set(true);
+  durable.join();
+  EXPECT_EQ(disk_->unsynced(), 0u);
+}
+
+TEST_F(ResolverTest, TwoWhoLoadOneAccumulatorBothCount) {
+  auto t = resolver_->begin();
+  t->add("n", 5);
+  EXPECT_TRUE(t->commit(kOrdered).ok());
+  t.reset();
+  open({.name = "again"});
+  gates_.read_many.set(false);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&] {
+      const auto one = resolver_->begin();
+      one->add("n", 1);
+      EXPECT_TRUE(one->commit(kOrdered).ok());
+    });
+  gates_.read_many.await(2);
+  gates_.read_many.set(true);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(resolver_->begin()->total("n").value(), 7);
 }
 
 TEST_F(ResolverTest, AReadOnlyDurableCommitMakesWhatItReadDurable) {
@@ -227,7 +288,7 @@ TEST_F(ResolverTest, AFailedWriteFailsAllWhoWait) {
       const Status status = put("k" + std::to_string(i), "v", i % 2 == 0 ? kOrdered : kDurable);
       if (status.code() == Errc::io) ++failed;
     });
-  gates_.write.await_one();
+  gates_.write.await(1);
   gates_.write.set(true);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failed, 8);
