@@ -50,7 +50,7 @@ class MemoryBlocks final : public BlockService {
       return Status(Errc::corrupt, "checksums differ");
     MutexLock lock(m_);
     ++puts_;
-    blocks_[request.block] = std::move(bytes);
+    blocks_.emplace(request.block, std::move(bytes));  // a get may be reading the first
     return {};
   }
   Result<GetBlockReply> get(const Call&, const GetBlock& request, BulkSink& out) override {

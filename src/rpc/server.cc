@@ -1,5 +1,6 @@
 #include "rpc/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -63,6 +64,8 @@ Server::~Server() { stop(); }
 
 Status Server::start() {
   SL_CHECK(threads_.empty());
+  // What a peer sends is answered, not written to standard error line by line.
+  google::protobuf::SetLogHandler(nullptr);
   front_.reset(::epoll_create1(EPOLL_CLOEXEC));
   ready_.reset(::epoll_create1(EPOLL_CLOEXEC));
   wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
