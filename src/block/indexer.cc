@@ -61,8 +61,15 @@ void Indexer::run() {
       }
       if (stopping_) return;
     }
-    // A failure is kept for those who put; the next round tries again, not at once.
-    if (recent_.bytes() == 0 || write_now().ok()) continue;
+    const bool failed_before = !last_failure().ok();
+    if (recent_.bytes() == 0) continue;
+    const Status status = write_now();
+    if (status.ok()) continue;
+    if (!failed_before) {
+      SL_LOG(error, "event=index_write_failed directory={} reason=\"{}\"", disk_.directory(),
+             status.text());
+    }
+    // The failure is kept for those who put; the next round tries again, not at once.
     MutexLock lock(m_);
     if (!stopping_) wake_.wait_for(m_, options_.interval);
   }
@@ -70,12 +77,7 @@ void Indexer::run() {
 
 Status Indexer::write_now() {
   return runs_.run([this] {
-    const bool failed_before = !last_failure().ok();
     Status status = write();
-    if (!status.ok() && !failed_before) {
-      SL_LOG(error, "event=index_write_failed directory={} reason=\"{}\"", disk_.directory(),
-             status.text());
-    }
     MutexLock lock(m_);
     failure_ = status;
     room_.notify_all();

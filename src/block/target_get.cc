@@ -2,7 +2,6 @@
 
 #include "block/target.h"
 #include "codec/crc32c.h"
-#include "common/log.h"
 
 namespace starlane::block {
 namespace {
@@ -66,13 +65,10 @@ Result<GetBlockReply> Target::get(const GetBlock& request, BulkSink& out) {
   }
   // A removal meanwhile may have made a hole of it: that is no damage.
   if (const auto again = find(request.block); !again.ok()) return again.status();
-  if (reply.code() == Errc::corrupt) {
-    counters_.corrupt.fetch_add(1, std::memory_order_relaxed);
-    SL_LOG(error, "event=bad_copy target={} owner={} slice={} index={} segment={} offset={}",
-           identity_.target.value, request.block.owner.value, request.block.slice.value,
-           request.block.index, entry->segment, entry->offset);
-  }
-  return note(reply.status());
+  if (reply.code() != Errc::corrupt) return note(reply.status());
+  counters_.corrupt.fetch_add(1, std::memory_order_relaxed);
+  return reply.status().with("segment " + std::to_string(entry->segment) + ", offset " +
+                             std::to_string(entry->offset));
 }
 
 Result<GetBlockReply> Target::send(const Entry& entry, const GetBlock& request, BulkSink& out) {
