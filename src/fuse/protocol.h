@@ -1,5 +1,6 @@
-// The kernel's FUSE protocol up to 7.45: <linux/fuse.h> of Debian 12 (7.38, or older) and what it lacks. Plain data with
-// sizes asserted; a newer system header takes precedence. Constants under names of our own, so that both can be seen.
+// The kernel's FUSE protocol up to 7.45: <linux/fuse.h> of Debian 12 (7.38, or older) and what it
+// lacks. Plain data with sizes asserted; a newer system header takes precedence. Constants under
+// names of our own, so that both can be seen.
 #pragma once
 #include <linux/fuse.h>
 #include <sys/ioctl.h>

@@ -1,0 +1,36 @@
+// The kernel's numbers for cache files that it reads itself (passthrough): one number for all opens
+// of a node, given back after the last. Any thread.
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+
+#include "common/mutex.h"
+#include "common/status.h"
+
+namespace starlane::fuse {
+
+class BackingTable {
+ public:
+  /// device: of the connection; outlives the table.
+  explicit BackingTable(int device) : device_(device) {}
+
+  /// The number to answer an open of `node` with. While another open of it lives, that one's
+  /// number, whatever `fd` is: the kernel refuses a second.
+  Result<std::int32_t> acquire(std::uint64_t node, std::uint64_t handle, int fd) SL_EXCLUDES(m_);
+  /// The handle is closed; nothing if it was not a passthrough one.
+  void release(std::uint64_t handle) SL_EXCLUDES(m_);
+  std::size_t live() const SL_EXCLUDES(m_);
+
+ private:
+  struct Backing {
+    std::int32_t number = 0;
+    std::uint64_t opens = 0;
+  };
+
+  const int device_;
+  mutable Mutex m_;  // held over the two ioctls, which do not wait
+  std::unordered_map<std::uint64_t, Backing> by_node_ SL_GUARDED_BY(m_);
+  std::unordered_map<std::uint64_t, std::uint64_t> node_of_handle_ SL_GUARDED_BY(m_);
+};
+
+}  // namespace starlane::fuse

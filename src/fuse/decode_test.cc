@@ -1,0 +1,229 @@
+#include "fuse/decode.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/rng.h"
+#include "fuse/negotiate.h"
+
+namespace starlane::fuse {
+namespace {
+
+template <typename... Parts>
+std::vector<std::byte> message(std::uint32_t opcode, const Parts&... parts) {
+  std::vector<std::byte> bytes(sizeof(InHeader));
+  [[maybe_unused]] const auto append = [&](const auto& part) {
+    if constexpr (std::is_convertible_v<decltype(part), std::string_view>) {
+      const std::string_view text(part);
+      const auto span = bytes_of(text);
+      bytes.insert(bytes.end(), span.begin(), span.end());
+    } else {
+      const auto span = std::as_bytes(std::span(&part, 1));
+      bytes.insert(bytes.end(), span.begin(), span.end());
+    }
+  };
+  (append(parts), ...);
+  InHeader header{};
+  header.len = static_cast<std::uint32_t>(bytes.size());
+  header.opcode = opcode;
+  header.unique = 42;
+  header.nodeid = client::Node{3, 2, InodeId(77)}.pack();
+  header.uid = 1000;
+  store_little(bytes.data(), header);
+  return bytes;
+}
+
+Result<Operation> decode(const std::vector<std::byte>& bytes) {
+  auto request = decode_header(bytes);
+  if (!request.ok()) return request.status();
+  return decode_operation(request.value());
+}
+
+using std::string_view_literals::operator""sv;
+
+TEST(Decode, HeaderCarriesNodeAndCaller) {
+  auto bytes = message(FUSE_READLINK);
+  const auto request = decode_header(bytes);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request.value().node, (client::Node{3, 2, InodeId(77)}));
+  EXPECT_EQ(request.value().caller.uid, 1000U);
+  EXPECT_EQ(request.value().caller.unique, 42U);
+}
+
+TEST(Decode, ResendBitIsNotPartOfTheCallersNumber) {
+  auto bytes = message(FUSE_READLINK);
+  auto header = load_little<InHeader>(bytes.data());
+  header.unique |= kUniqueResend;
+  store_little(bytes.data(), header);
+  const auto request = decode_header(bytes);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request.value().unique, 42U | kUniqueResend);
+  EXPECT_EQ(request.value().caller.unique, 42U);
+}
+
+TEST(Decode, LengthMustBeWhatWasRead) {
+  auto bytes = message(FUSE_LOOKUP, "name\0"sv);
+  bytes.push_back(std::byte{0});
+  EXPECT_EQ(decode(bytes).code(), Errc::protocol);
+  bytes.resize(20);
+  EXPECT_EQ(decode(bytes).code(), Errc::protocol);
+}
+
+TEST(Decode, NamesAreChecked) {
+  EXPECT_TRUE(decode(message(FUSE_LOOKUP, "name\0"sv)).ok());
+  EXPECT_EQ(decode(message(FUSE_LOOKUP, "name"sv)).code(), Errc::invalid);
+  EXPECT_EQ(decode(message(FUSE_LOOKUP, "\0"sv)).code(), Errc::invalid);
+  EXPECT_EQ(decode(message(FUSE_LOOKUP, "a/b\0"sv)).code(), Errc::invalid);
+  EXPECT_EQ(decode(message(FUSE_LOOKUP, "..\0"sv)).code(), Errc::invalid);
+  const std::string longest(255, 'x');
+  EXPECT_TRUE(decode(message(FUSE_LOOKUP, longest, "\0"sv)).ok());
+  EXPECT_EQ(decode(message(FUSE_LOOKUP, longest + "x", "\0"sv)).code(), Errc::name_too_long);
+}
+
+TEST(Decode, RenameTakesBothNames) {
+  const fuse_rename2_in in{client::Node{3, 0, InodeId(9)}.pack(), 2, 0};
+  const auto operation = decode(message(FUSE_RENAME2, in, "from\0to\0"sv));
+  ASSERT_TRUE(operation.ok());
+  const auto& rename = std::get<op::Rename>(operation.value());
+  EXPECT_EQ(rename.name, "from");
+  EXPECT_EQ(rename.new_name, "to");
+  EXPECT_EQ(rename.new_parent.inode, InodeId(9));
+  EXPECT_EQ(rename.flags, 2U);
+  EXPECT_EQ(decode(message(FUSE_RENAME2, in, "from\0to"sv)).code(), Errc::invalid);
+}
+
+TEST(Decode, WriteNeedsAllItsBytes) {
+  fuse_write_in in{};
+  in.fh = 5;
+  in.offset = 4096;
+  in.size = 3;
+  const auto operation = decode(message(FUSE_WRITE, in, "abc"sv));
+  ASSERT_TRUE(operation.ok());
+  EXPECT_EQ(text_of(std::get<op::Write>(operation.value()).bytes), "abc");
+  in.size = 4;
+  EXPECT_EQ(decode(message(FUSE_WRITE, in, "abc"sv)).code(), Errc::invalid);
+  in.size = 3;
+  in.offset = INT64_MAX - 1;
+  EXPECT_EQ(decode(message(FUSE_WRITE, in, "abc"sv)).code(), Errc::file_too_large);
+}
+
+TEST(Decode, CopyIsCutToOneGibibyte) {
+  fuse_copy_file_range_in in{};
+  in.len = 9_GiB;
+  const auto operation = decode(message(kOpCopyFileRange64, in));
+  ASSERT_TRUE(operation.ok());
+  EXPECT_EQ(std::get<op::CopyRange>(operation.value()).range.length, 1_GiB);
+  EXPECT_TRUE(std::get<op::CopyRange>(operation.value()).wide_answer);
+}
+
+TEST(Decode, BatchForgetCountIsBounded) {
+  const fuse_batch_forget_in in{2, 0};
+  const fuse_forget_one one{7, 1};
+  EXPECT_EQ(
+      std::get<op::BatchForget>(decode(message(FUSE_BATCH_FORGET, in, one, one)).value()).size(),
+      2U);
+  EXPECT_EQ(decode(message(FUSE_BATCH_FORGET, in, one)).code(), Errc::invalid);
+  const fuse_batch_forget_in many{UINT32_MAX, 0};
+  EXPECT_EQ(decode(message(FUSE_BATCH_FORGET, many, one)).code(), Errc::invalid);
+}
+
+TEST(Decode, UnknownOperationsAreNotImplemented) {
+  for (const std::uint32_t opcode :
+       {0U, 7U, 19U, kOpStatx, kOpTmpFile, kOpSyncFs, 54U, 4096U, ~0U}) {
+    EXPECT_EQ(decode(message(opcode, std::uint64_t{0}, std::uint64_t{0})).code(),
+              Errc::not_implemented)
+        << opcode;
+  }
+}
+
+// Everything that an operation points to lies in the message.
+struct Inside {
+  const std::vector<std::byte>& bytes;
+  void check(ByteSpan span) const {
+    if (span.empty()) return;
+    EXPECT_GE(span.data(), bytes.data());
+    EXPECT_LE(span.data() + span.size(), bytes.data() + bytes.size());
+  }
+  void check(std::string_view text) const { check(bytes_of(text)); }
+  template <typename Op>
+  void operator()(const Op& o) const {
+    if constexpr (requires { o.name; }) check(o.name);
+    if constexpr (requires { o.new_name; }) check(o.new_name);
+    if constexpr (requires { o.target; }) check(o.target);
+    if constexpr (requires { o.value; }) check(o.value);
+    if constexpr (requires { o.bytes; }) check(o.bytes);
+    if constexpr (requires { o.entries; }) check(o.entries);
+    if constexpr (requires { o.name; }) {
+      EXPECT_FALSE(o.name.empty());
+      EXPECT_LE(o.name.size(), kMaxName);
+    }
+  }
+};
+
+TEST(Decode, RandomAndTruncatedRequestsStayInBounds) {
+  const std::uint64_t seed = random_seed();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Rng rng(seed);
+  int decoded = 0;
+  for (int round = 0; round < 200'000; ++round) {
+    const std::size_t length = rng.below(rng.one_in(4) ? 600 : 120);
+    // An allocation of exactly the message's size, so that the sanitizer sees a step beyond it.
+    std::vector<std::byte> bytes(sizeof(InHeader) + length);
+    for (std::size_t i = sizeof(InHeader); i < bytes.size(); ++i) {
+      const std::uint64_t kind = rng.below(6);
+      bytes[i] = static_cast<std::byte>(kind < 2   ? 0
+                                        : kind < 5 ? 'a' + rng.below(26)
+                                                   : rng.below(256));
+    }
+    InHeader header{};
+    header.len = static_cast<std::uint32_t>(rng.one_in(50) ? rng.next() : bytes.size());
+    header.opcode = static_cast<std::uint32_t>(rng.below(56));
+    header.total_extlen = static_cast<std::uint16_t>(rng.one_in(20) ? rng.below(100) : 0);
+    store_little(bytes.data(), header);
+    if (rng.one_in(10)) bytes.resize(rng.below(bytes.size()) + 1);
+    const auto operation = decode(bytes);
+    if (!operation.ok()) continue;
+    ++decoded;
+    std::visit(Inside{bytes}, operation.value());
+  }
+  EXPECT_GT(decoded, 10'000);
+}
+
+TEST(Negotiate, TakesOnlyWhatIsOfferedAndWanted) {
+  InitIn in{};
+  in.major = 7;
+  in.minor = 45;
+  in.flags = in.flags2 = ~0U;
+  auto agreed = negotiate(in, {});
+  ASSERT_TRUE(agreed.ok());
+  const std::uint64_t taken =
+      agreed.value().answer.flags | std::uint64_t{agreed.value().answer.flags2} << 32;
+  EXPECT_EQ(taken & FUSE_WRITEBACK_CACHE, 0U);
+  EXPECT_EQ(taken & FUSE_EXPORT_SUPPORT, 0U);
+  EXPECT_NE(taken & kInitPassthrough, 0U);
+  EXPECT_TRUE(agreed.value().passthrough);
+  EXPECT_EQ(agreed.value().answer.max_background, 65535U);
+  EXPECT_EQ(agreed.value().answer.max_pages, 256U);
+
+  EXPECT_FALSE(negotiate(in, {.passthrough = false}).value().passthrough);
+  in.flags &= ~static_cast<std::uint32_t>(kInitExt);  // then flags2 means nothing
+  agreed = negotiate(in, {});
+  EXPECT_EQ(agreed.value().answer.flags2, 0U);
+  EXPECT_FALSE(agreed.value().passthrough);
+  in.minor = 20;
+  EXPECT_EQ(negotiate(in, {}).code(), Errc::protocol);
+}
+
+TEST(Negotiate, EveryFlagIsDecidedOnce) {
+  std::uint64_t seen = 0;
+  for (const InitFlag& flag : init_flags()) {
+    EXPECT_EQ(seen & flag.bit, 0U) << flag.name;
+    EXPECT_FALSE(flag.reason.empty());
+    seen |= flag.bit;
+  }
+}
+
+}  // namespace
+}  // namespace starlane::fuse

@@ -1,0 +1,209 @@
+#include "fuse/session.h"
+
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/errno.h"
+#include "common/log.h"
+#include "fuse/decode.h"
+
+namespace starlane::fuse {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What a user may still be doing when the mount is taken away gets so long to end by itself.
+constexpr auto kGrace = 300ms;
+
+bool urgent(ByteSpan bytes) {
+  const auto request = decode_header(bytes);
+  if (!request.ok()) return true;
+  const std::uint32_t opcode = request.value().opcode;
+  return opcode == FUSE_INTERRUPT || opcode == FUSE_FORGET || opcode == FUSE_BATCH_FORGET;
+}
+
+bool has_no_answer(std::uint32_t opcode) {
+  return opcode == FUSE_FORGET || opcode == FUSE_BATCH_FORGET;
+}
+
+}  // namespace
+
+Session::Session(client::Vfs& vfs, const SessionOptions& options, Mount mount)
+    : vfs_(vfs),
+      options_(options),
+      mount_(std::move(mount)),
+      notifier_(mount_.device()),
+      backing_(mount_.device()) {}
+
+Session::~Session() { static_cast<void>(stop()); }
+
+Result<std::unique_ptr<Session>> Session::start(client::Vfs& vfs, const SessionOptions& options) {
+  Mount mount = SL_TRY(Mount::open({options.mountpoint, options.max_write}));
+  std::unique_ptr<Session> session(new Session(vfs, options, std::move(mount)));
+  SL_TRY(session->begin());
+  return session;
+}
+
+Status Session::begin() {
+  std::vector<std::byte> buffer(64_KiB);
+  ssize_t got = 0;
+  do got = ::read(mount_.device(), buffer.data(), buffer.size());
+  while (got < 0 && (errno == EINTR || errno == ENOENT));
+  if (got < 0) return system_error("cannot read the first request of the mount", errno);
+  SL_TRY(answer_init(ByteSpan(buffer).first(static_cast<std::size_t>(got))));
+  if (features_.passthrough && !passthrough_works()) {
+    features_.passthrough = false;
+    limitations_.emplace_back(
+        "the kernel refuses this process backing files, so mapped files go through the page cache");
+  }
+  if (!mount_.privileged())
+    limitations_.emplace_back("without root: no passthrough, no raised read-ahead, no bind mounts");
+  if (!mount_.for_all_users())
+    limitations_.emplace_back("only this user sees the mount (user_allow_other is not set)");
+  if (mount_.privileged()) {
+    // After INIT, which may only lower it, and before the first open, which keeps what it finds.
+    const Status raised = mount_.set_read_ahead(options_.read_ahead_kib);
+    if (!raised.ok()) limitations_.push_back(raised.text());
+  }
+  vfs_.start(&notifier_, features_);
+  vfs_started_ = true;
+  server_ = std::make_unique<Server>(vfs_, backing_, features_.passthrough);
+  in_flight_ = std::make_unique<InFlight>([this](std::uint64_t unique) { vfs_.interrupt(unique); });
+  Workers::Options options;
+  options.device = mount_.device();
+  options.max_request_bytes =
+      sizeof(InHeader) + sizeof(fuse_write_in) + std::max(features_.max_write, 128U << 10);
+  options.max_threads = std::max<std::size_t>(options_.max_threads, 2);
+  options.keep_idle = std::max<std::size_t>(options_.idle_threads, 1);
+  Workers::Handlers handlers;
+  handlers.serve = [this](ByteSpan bytes) { serve(bytes); };
+  handlers.urgent = [](ByteSpan bytes) { return urgent(bytes); };
+  handlers.queued = [this](ByteSpan bytes) {  // so that an INTERRUPT finds it
+    const auto request = decode_header(bytes);
+    if (request.ok()) in_flight_->begin(request.value().caller.unique);
+  };
+  workers_ = std::make_unique<Workers>(options, std::move(handlers));
+  workers_->start();
+  return bind_all();
+}
+
+Status Session::answer_init(ByteSpan bytes) {
+  const Request request = SL_TRY(decode_header(bytes));
+  if (request.opcode != FUSE_INIT || request.body.size() < kInitInCompatSize) {
+    return Status(Errc::protocol, "the kernel does not begin the mount with INIT");
+  }
+  InitIn in{};
+  std::memcpy(&in, request.body.data(), std::min(sizeof in, request.body.size()));
+  Reply reply(mount_.device(), request.unique);
+  const auto agreed =
+      negotiate(in, {options_.passthrough && mount_.privileged(), options_.max_write});
+  if (!agreed.ok()) {
+    reply.error(EPROTO);
+    return agreed.status();
+  }
+  if (!reply.plain(agreed.value().answer))
+    return Status(Errc::io, "the kernel does not take the answer to INIT");
+  features_.passthrough = agreed.value().passthrough;
+  features_.max_write = agreed.value().max_write;
+  if (options_.passthrough && mount_.privileged() && !features_.passthrough) {
+    limitations_.emplace_back(
+        "this kernel has no FUSE passthrough (Linux 6.9), so mapped files go through the page "
+        "cache");
+  }
+  SL_LOG(info, "event=mounted at={} protocol={}.{} max_write={} passthrough={}",
+         mount_.mountpoint(), in.major, in.minor, features_.max_write, features_.passthrough);
+  return {};
+}
+
+// It also wants a capability that root in a container may lack; an open that finds that out would
+// fail.
+bool Session::passthrough_works() const {
+  const UniqueFd file(::memfd_create("starlane-probe", MFD_CLOEXEC));
+  BackingMap map{file.get(), 0, 0};
+  const int number = ::ioctl(mount_.device(), kIocBackingOpen, &map);
+  if (number <= 0) return false;
+  auto given_back = static_cast<std::uint32_t>(number);
+  ::ioctl(mount_.device(), kIocBackingClose, &given_back);
+  return true;
+}
+
+Status Session::bind_all() {
+  for (const Bind& bind : options_.binds) {
+    const Status status = bind_mount(mount_.mountpoint() + "/" + bind.inside, bind.target);
+    if (!status.ok()) return status;
+    bound_.push_back(bind.target);
+  }
+  return {};
+}
+
+void Session::unbind_all() {
+  for (auto target = bound_.rbegin(); target != bound_.rend(); ++target) unmount(*target);
+  bound_.clear();
+}
+
+void Session::serve(ByteSpan bytes) {
+  auto request = decode_header(bytes);
+  if (!request.ok()) {
+    SL_LOG(error, "event=fuse_request_refused error=\"{}\"", request.status().to_string());
+    return;
+  }
+  requests_.fetch_add(1, std::memory_order_relaxed);
+  Request& one = request.value();
+  if (one.opcode == FUSE_INTERRUPT) return interrupt(one);
+  Reply reply(mount_.device(), one.unique);
+  if (has_no_answer(one.opcode)) return server_->serve(one, reply);
+  in_flight_->begin(one.caller.unique);
+  server_->serve(one, reply);
+  in_flight_->end(one.caller.unique);
+}
+
+// EAGAIN: the kernel says it again if the request is still unanswered (its thread has read it, but
+// not noted it yet).
+void Session::interrupt(const Request& request) {
+  Request copy = request;
+  const auto operation = decode_operation(copy);
+  if (!operation.ok()) return;
+  const auto& target = std::get<op::Interrupt>(operation.value());
+  if (in_flight_->interrupt(target.unique & ~kUniqueResend)) return;
+  Reply(mount_.device(), request.unique).error(EAGAIN);
+}
+
+Status Session::stop() {
+  MutexLock lock(stop_m_);
+  if (stopped_) return stop_status_;
+  stopped_ = true;
+  unbind_all();
+  mount_.detach();
+  if (workers_) end_connection();
+  if (vfs_started_) stop_status_ = vfs_.stop();
+  return stop_status_;
+}
+
+void Session::end_connection() {
+  if (!workers_->wait_ended(kGrace)) {
+    in_flight_->interrupt_all();
+    if (!mount_.abort().ok()) workers_->end();
+  }
+  in_flight_->interrupt_all();
+  workers_->join();
+}
+
+Session::Figures Session::figures() {
+  Figures figures;
+  figures.requests = requests_.load(std::memory_order_relaxed);
+  figures.stored_bytes = notifier_.stored_bytes();
+  figures.backing_files = backing_.live();
+  if (workers_) {
+    figures.threads = workers_->threads();
+    figures.most_threads = workers_->most_threads();
+    figures.in_flight = in_flight_->size();
+  }
+  return figures;
+}
+
+}  // namespace starlane::fuse

@@ -1,0 +1,100 @@
+// One mount from start to stop: speaks the kernel's protocol for a Vfs on threads of its own.
+// `wait` and `stop` may be called by any thread; the process must not touch the mount from the
+// Vfs's own threads.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/vfs.h"
+#include "common/mutex.h"
+#include "common/status.h"
+#include "fuse/backing.h"
+#include "fuse/in_flight.h"
+#include "fuse/mount.h"
+#include "fuse/negotiate.h"
+#include "fuse/notifier.h"
+#include "fuse/serve.h"
+#include "fuse/workers.h"
+
+namespace starlane::fuse {
+
+/// Shows `inside`, a path below the mount ("volumes/NAME"), at `target`, a directory elsewhere.
+struct Bind {
+  std::string inside;
+  std::string target;
+};
+
+struct SessionOptions {
+  std::string mountpoint;
+  std::vector<Bind> binds;  // only as root
+  bool passthrough = true;  // if the kernel (6.9) can and the process is root
+  std::uint32_t max_write =
+      1 << 20;  // bytes of a READ or WRITE; beyond 1 MiB only as fs.fuse.max_pages_limit allows
+  std::uint32_t read_ahead_kib = 4096;  // of the mount's device; needs root
+  std::size_t max_threads = 512;        // requests that may block at once before others queue
+  std::size_t idle_threads = 4;
+};
+
+class Session {
+ public:
+  /// Mounts, starts the Vfs, serves, and binds; usable when it returns. Errors are sentences for
+  /// the user. vfs outlives it.
+  static Result<std::unique_ptr<Session>> start(client::Vfs& vfs, const SessionOptions& options);
+  /// Stops if that has not happened.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// Blocks until somebody unmounted it, or `timeout` has passed (false).
+  bool wait_unmounted(std::chrono::milliseconds timeout) { return workers_->wait_ended(timeout); }
+  /// Unmounts lazily (binds first), ends the connection, waits for requests being served, stops the
+  /// Vfs. Idempotent; the answer is the Vfs's.
+  Status stop() SL_EXCLUDES(stop_m_);
+
+  client::KernelNotifier& notifier() { return notifier_; }
+  const client::KernelFeatures& features() const { return features_; }
+  const std::string& mountpoint() const { return mount_.mountpoint(); }
+  /// What this mount lacks and why, for people; empty when nothing.
+  const std::vector<std::string>& limitations() const { return limitations_; }
+
+  struct Figures {
+    std::uint64_t requests = 0, stored_bytes = 0;
+    std::size_t in_flight = 0, threads = 0, most_threads = 0, backing_files = 0;
+  };
+  Figures figures();
+
+ private:
+  Session(client::Vfs& vfs, const SessionOptions& options, Mount mount);
+
+  Status begin();
+  Status answer_init(ByteSpan bytes);
+  bool passthrough_works() const;
+  Status bind_all();
+  void unbind_all();
+  void end_connection();
+  void serve(ByteSpan bytes);
+  void interrupt(const Request& request);
+
+  client::Vfs& vfs_;
+  const SessionOptions options_;
+  Mount mount_;
+  Notifier notifier_;
+  BackingTable backing_;
+  client::KernelFeatures features_;
+  std::vector<std::string> limitations_;
+  std::vector<std::string> bound_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<InFlight> in_flight_;
+  std::unique_ptr<Workers> workers_;
+  std::atomic<std::uint64_t> requests_{0};  // a figure; pairs with nothing
+
+  Mutex stop_m_;  // held for all of stop, so that a second caller waits for the first
+  bool stopped_ SL_GUARDED_BY(stop_m_) = false;
+  bool vfs_started_ = false;
+  Status stop_status_ SL_GUARDED_BY(stop_m_);
+};
+
+}  // namespace starlane::fuse
