@@ -1,0 +1,137 @@
+// A metadata server of files without names, and block servers in memory, for tests of FileIo: with
+// the rules of the real ones (reservations and their bits, versions, checksums, a block never
+// changes) and failures on demand and by seed.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "client/attachments.h"
+#include "client/file_io.h"
+#include "common/mutex.h"
+#include "common/rng.h"
+#include "proto/block_service.h"
+#include "proto/meta_service.h"
+
+namespace starlane::client {
+
+/// What may go wrong with a call; none unless asked for.
+struct Faults {
+  std::uint64_t one_in =
+      0;  // unavailable or busy before, or timeout after it has happened; 0: never
+  std::uint64_t corrupt_one_in = 0;  // bytes damaged on the way
+};
+
+class FakeBlocks final : public BlockService {
+ public:
+  explicit FakeBlocks(std::uint64_t seed) : rng_(seed) {}
+
+  Status put(const Call& call, const PutBlock& request, BulkSource& data) override;
+  Result<GetBlockReply> get(const Call& call, const GetBlock& request, BulkSink& out) override;
+  Status sync(const Call& call, TargetId target) override;
+  Status remove_slice(const Call& call, TargetId target, BranchId owner, SliceId slice) override;
+  Result<BlockListing> list(const Call&, TargetId, const std::string&, std::uint32_t) override;
+  Result<BlockListing> verify(const Call&, TargetId, const std::string&, std::uint32_t) override;
+  Result<std::vector<TargetInfo>> targets(const Call&) override;
+
+  void set_faults(Faults faults);
+  /// Every put and get is answered with this, until it is ok.
+  void fail_all(Status status);
+  void fail_puts(Status status);
+  /// Runs before each get, without a lock.
+  void before_get(std::function<void()> hook) { before_get_ = std::move(hook); }
+  bool has(BranchId owner, SliceId slice, std::uint32_t stored_bytes, bool synced);
+  /// The block is gone from every target.
+  void lose(BranchId owner, SliceId slice);
+  /// Every copy on this target is damaged.
+  void damage(TargetId target);
+  std::uint64_t got_bytes();
+  std::size_t blocks();
+
+ private:
+  struct Stored {
+    std::vector<std::byte> bytes;
+    std::vector<std::uint32_t> sums;
+    bool synced = false;
+    bool damaged = false;
+  };
+  using Key = std::pair<TargetId, BlockId>;
+  Status fault_before() SL_REQUIRES(m_);
+  bool fault_after() SL_REQUIRES(m_);
+
+  Mutex m_;
+  Rng rng_ SL_GUARDED_BY(m_);
+  Faults faults_ SL_GUARDED_BY(m_);
+  Status all_, puts_ SL_GUARDED_BY(m_);
+  std::map<Key, Stored> stored_ SL_GUARDED_BY(m_);
+  std::set<std::pair<BranchId, SliceId>> removed_ SL_GUARDED_BY(m_);
+  std::uint64_t got_bytes_ SL_GUARDED_BY(m_) = 0;
+  std::function<void()> before_get_;
+};
+
+class FakeMeta final : public MetaService {
+ public:
+  FakeMeta(FakeBlocks& blocks, std::uint64_t seed) : blocks_(blocks), rng_(seed) {}
+
+#define SL_FAKE(number, method, Request, Reply) \
+  Status method(const Call& call, const pb::Request& request, pb::Reply* reply) override;
+  SL_META_METHODS(SL_FAKE)
+#undef SL_FAKE
+
+  void set_faults(Faults faults);
+  void set_targets(std::vector<pb::Target> targets);
+  /// The session's calls are answered fenced.
+  void fence(SessionId session);
+  /// Runs before each commit, without a lock.
+  void before_commit(std::function<void()> hook) { before_commit_ = std::move(hook); }
+
+  FileState create(FileKey file);
+  FileState truncate(FileKey file, std::uint64_t length);
+  /// Another client's write of one slice that is stored already.
+  FileState remote_commit(FileKey file, const pb::SliceEntry& entry);
+  FileState state(FileKey file);
+  std::vector<pb::SliceEntry> entries(FileKey file, std::uint32_t chunk);
+  std::uint64_t commits();
+  std::uint64_t map_calls();
+  bool durable(FileKey file);
+
+ private:
+  struct File {
+    std::uint64_t version = 1, length = 0;
+    std::map<std::uint32_t, std::vector<pb::SliceEntry>> chunks;
+    bool durable = true;
+  };
+  Status fault_before() SL_REQUIRES(m_);
+  bool fault_after() SL_REQUIRES(m_);
+  Status apply(const pb::CommitRequest& request, pb::CommitReply* reply) SL_REQUIRES(m_);
+  Status check_stored(const pb::CommitRequest& request) SL_REQUIRES(m_);
+
+  FakeBlocks& blocks_;
+  Mutex m_;
+  Rng rng_ SL_GUARDED_BY(m_);
+  Faults faults_ SL_GUARDED_BY(m_);
+  std::map<FileKey, File> files_ SL_GUARDED_BY(m_);
+  std::map<std::uint64_t, std::uint64_t> reserved_ SL_GUARDED_BY(m_);  // batch, bits
+  std::set<SessionId> fenced_ SL_GUARDED_BY(m_);
+  std::vector<pb::Target> targets_ SL_GUARDED_BY(m_);
+  std::uint64_t map_epoch_ SL_GUARDED_BY(m_) = 1;
+  std::uint64_t next_slice_ SL_GUARDED_BY(m_) = 64;
+  std::uint64_t commits_ SL_GUARDED_BY(m_) = 0;
+  std::uint64_t map_calls_ SL_GUARDED_BY(m_) = 0;
+  std::function<void()> before_commit_;
+};
+
+class FakeAttachments final : public Attachments {
+ public:
+  Result<Attachment> attachment(BranchId branch, std::uint64_t unique) override;
+  void fenced(BranchId branch, const Attachment& under) override;
+
+ private:
+  Mutex m_;
+  std::map<BranchId, Attachment> now_ SL_GUARDED_BY(m_);
+};
+
+}  // namespace starlane::client

@@ -1,0 +1,236 @@
+#include "client/write/write_back.h"
+
+#include <algorithm>
+
+#include "client/blocks/patience.h"
+
+namespace starlane::client {
+
+WriteBack::WriteBack(MetaService& meta, BlockClient& blocks, Attachments& attachments,
+                     Requests& requests, Interrupts& interrupts, std::shared_ptr<Arena> arena,
+                     Listener& listener, const Options& options)
+    : meta_(meta),
+      blocks_(blocks),
+      attachments_(attachments),
+      requests_(requests),
+      interrupts_(interrupts),
+      arena_(std::move(arena)),
+      listener_(listener),
+      options_(options),
+      commit_bytes_(std::max<std::uint64_t>(arena_->data_bytes() / 4, 1)),
+      ids_(meta),
+      files_(arena_),
+      commit_pool_({"sl-commit", options.commit_threads, 4096}),
+      put_pool_({"sl-put", options.put_threads, 4096}),
+      background_([this] { run_background(); }) {}
+
+WriteBack::~WriteBack() {
+  SL_CHECK(interrupts_.stopped());
+  background_.join();
+}
+
+Status WriteBack::write(const FileIo::Write& request) {
+  if (request.bytes.empty()) return {};
+  const Attachment attachment = SL_TRY(attachments_.attachment(request.file.branch));
+  const auto file = files_.find_or_add(request.file);
+  SL_TRY(begin_write(*file, request, attachment));
+  const std::uint32_t flags = request.kill_privileges ? ArenaRecord::kKillPrivileges : 0;
+  ByteSpan rest = request.bytes;
+  std::uint64_t offset = request.offset;
+  while (!rest.empty()) {
+    const std::uint64_t in_grid = kBlockSize - offset % kBlockSize;
+    const ByteSpan piece = rest.first(std::min<std::uint64_t>(rest.size(), in_grid));
+    SL_TRY(write_piece(*file, offset, piece, flags));
+    rest = rest.subspan(piece.size());
+    offset += piece.size();
+  }
+  return {};
+}
+
+/// What is dirty under an attachment that has ended can never be committed.
+Status WriteBack::begin_write(DirtyFile& file, const FileIo::Write& request,
+                              const Attachment& attachment) {
+  MutexLock lock(file.m);
+  while (file.committing && file.attachment != attachment) file.changed.wait(file.m);
+  if (file.is_dirty() && file.attachment != attachment) {
+    file.drop_all();
+    if (file.error.ok()) file.error = Status(Errc::io, "writes of an ended session were lost");
+  }
+  // A full store is told at once: more would only be lost as well.
+  if (file.error.code() == Errc::no_space || file.error.code() == Errc::quota) return file.error;
+  file.attachment = attachment;
+  file.committed_length =
+      std::max(file.is_dirty() ? file.committed_length : 0, request.known.length);
+  file.kill_privileges = file.kill_privileges || request.kill_privileges;
+  return {};
+}
+
+/// Lies inside one block of the file's grid.
+Status WriteBack::write_piece(DirtyFile& file, std::uint64_t offset, ByteSpan bytes,
+                              std::uint32_t flags) {
+  while (!bytes.empty()) {
+    DirtyFile::Room room;
+    SL_TRY(take_room(file, offset, bytes.size(), room));
+    std::memcpy(room.memory->data() + room.memory_offset, bytes.data(), room.length);
+    std::optional<std::uint32_t> record;
+    if (!room.grows) SL_TRY(take_record(file, record));
+    std::vector<PutJob> jobs;
+    for (;;) {
+      {
+        MutexLock lock(file.m);
+        if (file.publish(room, offset, record, flags)) {
+          write_published(file, offset, jobs);
+          break;
+        }
+      }
+      SL_TRY(take_record(file, record));
+    }
+    if (record) arena_->give_record(*record);
+    start(file.key, std::move(jobs));
+    bytes = bytes.subspan(room.length);
+    offset += room.length;
+  }
+  return {};
+}
+
+void WriteBack::write_published(DirtyFile& file, std::uint64_t offset, std::vector<PutJob>& jobs) {
+  file.mtime = system_clock().wall();
+  if (file.dirty_since == Nanoseconds(0)) file.dirty_since = system_clock().boot();
+  if (!file.block_is_full(offset)) return;
+  const std::uint64_t begin = round_down(offset, kBlockSize);
+  file.freeze(begin, begin + kBlockSize, false, jobs);
+}
+
+Status WriteBack::take_room(DirtyFile& file, std::uint64_t offset, std::uint64_t bytes,
+                            DirtyFile::Room& room) {
+  for (;;) {
+    std::uint64_t wanted = bytes;
+    {
+      MutexLock lock(file.m);
+      room = file.claim(offset, bytes, &wanted);
+    }
+    if (room.grows) return {};
+    room.memory = arena_->try_take(wanted);
+    // Where there is no room for more than this write, the next one takes its own.
+    if (!room.memory && wanted != bytes) room.memory = arena_->try_take(bytes);
+    if (room.memory) {
+      room.length = bytes;
+      return {};
+    }
+    SL_TRY(make_room(file));
+  }
+}
+
+Status WriteBack::take_record(DirtyFile& file, std::optional<std::uint32_t>& record) {
+  while (!(record = arena_->try_take_record())) SL_TRY(make_room(file));
+  return {};
+}
+
+/// Waits for memory; sees to it that some will come: what is put is committed, and when nothing is
+/// on its way, everything leaves.
+Status WriteBack::make_room(DirtyFile& file) {
+  {
+    MutexLock lock(file.m);
+    if (file.error.code() == Errc::no_space || file.error.code() == Errc::quota) return file.error;
+  }
+  const bool idle = jobs_.load() == 0;
+  for (const auto& other : files_.all()) {
+    bool ready = false;
+    {
+      MutexLock lock(other->m);
+      ready = other->ready_bytes != 0 && !other->queued;
+    }
+    if (idle) {
+      queue_flush(other->key);
+    } else if (ready) {
+      static_cast<void>(commit_pool_.try_submit([this, key = other->key] { commit_ready(key); }));
+    }
+  }
+  arena_->wait_for_room(Milliseconds(20));
+  if (interrupts_.stopped()) return Status(Errc::interrupted, "the client stops");
+  return {};
+}
+
+std::optional<DirtyState> WriteBack::dirty(FileKey key) {
+  const auto file = files_.find(key);
+  if (!file) return std::nullopt;
+  MutexLock lock(file->m);
+  if (!file->is_dirty()) return std::nullopt;
+  return DirtyState{file->length, file->mtime};
+}
+
+WriteBack::Shown WriteBack::show(FileKey key, std::uint64_t begin, std::uint64_t end) {
+  Shown shown;
+  const auto file = files_.find(key);
+  if (!file) return shown;
+  MutexLock lock(file->m);
+  shown.length = file->length;
+  file->parts.visit(begin, end, [&](std::uint64_t from, std::uint64_t to, const DirtyPart& part) {
+    // Only the memory is held: the record goes with the commit, whoever still reads.
+    shown.parts.push_back(
+        {from, {ByteSpan(part.extent->data() + part.from, to - from), part.extent->memory}});
+  });
+  return shown;
+}
+
+void WriteBack::discard(FileKey key, std::uint64_t length) {
+  const auto file = files_.find(key);
+  if (!file) return;
+  std::vector<std::shared_ptr<PendingSlice>> unused;
+  {
+    MutexLock lock(file->m);
+    while (file->committing) file->changed.wait(file->m);
+    file->cut(length, unused);
+    file->committed_length = std::min(file->committed_length, length);
+    if (length == 0) file->error = {};
+    std::erase_if(unused,
+                  [](const auto& slice) { return slice->in_flight != 0; });  // the last job does it
+    file->changed.notify_all();
+  }
+  for (const auto& slice : unused) remove_blocks(*slice);
+}
+
+Result<std::uint64_t> WriteBack::append(const FileIo::Write& request, Safety safety) {
+  if (request.bytes.size() > kBlockSize)
+    return Status(Errc::invalid, "an append has at most 4 MiB");
+  // What this host wrote before comes first.
+  SL_TRY(flush(request.file, Safety::accepted));
+  const Attachment attachment = SL_TRY(attachments_.attachment(request.file.branch));
+  const Interrupts::Scope scope(interrupts_, 0);
+  const auto reserved = SL_TRY(ids_.take(request.file.branch, attachment, scope));
+  const BlockId block{request.file.branch, reserved.slice, 0};
+  const std::uint64_t epoch = SL_TRY(blocks_.put(
+      {block, options_.layout, attachment.session, attachment.epoch, {request.bytes}}, scope));
+
+  const auto number = requests_.begin(0);
+  pb::CommitRequest commit;
+  commit.mutable_on()->set_session(attachment.session.value);
+  commit.mutable_on()->set_branch(request.file.branch.value);
+  commit.mutable_on()->set_attachment_epoch(attachment.epoch);
+  commit.mutable_on()->set_request(number.value());
+  commit.set_inode(request.file.inode.value);
+  commit.set_append(true);
+  commit.set_kill_privileges(request.kill_privileges);
+  pb::NewSlice& slice = *commit.add_slices();
+  slice.set_batch(reserved.batch);
+  pb::SliceEntry& entry = *slice.mutable_entry();
+  entry.set_kind(pb::SliceEntry::DATA);
+  entry.set_length(static_cast<std::uint32_t>(request.bytes.size()));
+  entry.set_slice_length(entry.length());
+  entry.set_slice(reserved.slice.value);
+  entry.set_owner(request.file.branch.value);
+  entry.set_layout(options_.layout);
+  entry.set_placement_epoch(epoch);
+  pb::CommitReply reply;
+  const Status status = this->commit(commit, attachment, safety, &reply);
+  if (status.code() == Errc::fenced) {
+    fenced(request.file.branch, attachment);
+    return Status(Errc::io, "an append of an ended session was lost");
+  }
+  if (!status.ok()) return status;
+  // Where it went is the server's word: the map is read again.
+  listener_.committed(request.file, reply, {});
+  return reply.appended_at();
+}
+
+}  // namespace starlane::client
