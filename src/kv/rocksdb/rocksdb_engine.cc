@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 
 #include "common/clock.h"
 #include "common/errno.h"
@@ -11,6 +12,22 @@
 
 namespace starlane::kv {
 namespace {
+
+struct Space {
+  std::uint64_t size = 0;
+  std::uint64_t free = 0;
+};
+
+Result<Space> space_of(const std::string& directory) {
+  struct statvfs found = {};
+  if (::statvfs(directory.c_str(), &found) != 0)
+    return system_error("cannot ask for the free space of " + directory, errno);
+  return Space{found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize};
+}
+
+std::uint64_t reserve_of(const Space& space, std::uint64_t wanted) {
+  return std::min(wanted, space.size / 20);
+}
 
 class TableView final : public occ::View {
  public:
@@ -77,19 +94,30 @@ Status TableStorage::measure() {
   std::int64_t last = measured_at_.load();  // Whoever moves it measures.
   if (last >= 0 && now - last < kEvery) return {};
   if (!measured_at_.compare_exchange_strong(last, now) && last >= 0) return {};
-  struct statvfs found = {};
-  if (::statvfs(table_->directory().c_str(), &found) != 0)
-    return system_error("cannot ask for the free space of " + table_->directory(), errno);
-  free_bytes_ = found.f_bavail * found.f_frsize;
-  wanted_bytes_ = std::min<std::uint64_t>(reserve_bytes_, found.f_blocks * found.f_frsize / 50);
+  const Space space = SL_TRY(space_of(table_->directory()));
+  free_bytes_ = space.free;
+  wanted_bytes_ = reserve_of(space, reserve_bytes_);
   return {};
 }
 
 Status TableStorage::room(bool frees) {
+  if (reserve_bytes_ == 0) return {};
   SL_TRY(measure());
   const std::uint64_t wanted = frees ? wanted_bytes_ / 8 : wanted_bytes_.load();
   if (free_bytes_ >= wanted) return {};
   return Status(Errc::no_space, "the disk with the metadata, " + table_->directory() + ", is full");
+}
+
+/// Rows in memory must find room on the device even when commits are refused.
+Status fit_write_buffer(const RocksdbOptions& options, table::Options& table_options) {
+  if (options.reserve_bytes == 0) return {};
+  std::error_code error;
+  std::filesystem::create_directories(options.directory, error);
+  if (error) return system_error("cannot make the directory " + options.directory, error.value());
+  const Space space = SL_TRY(space_of(options.directory));
+  table_options.write_buffer_bytes =
+      std::min(table_options.write_buffer_bytes, reserve_of(space, options.reserve_bytes) / 2);
+  return {};
 }
 
 }  // namespace
@@ -99,6 +127,7 @@ Result<std::unique_ptr<Engine>> open_rocksdb(const RocksdbOptions& options) {
   table_options.directory = options.directory;
   table_options.cache_bytes = options.cache_bytes;
   table_options.write_buffer_bytes = options.write_buffer_bytes;
+  SL_TRY(fit_write_buffer(options, table_options));
   auto table = SL_TRY(table::Table::open(table_options));
   auto storage = std::make_unique<TableStorage>(std::move(table), options.reserve_bytes);
   auto resolver = SL_TRY(occ::Resolver::open(std::move(storage), options.resolver));

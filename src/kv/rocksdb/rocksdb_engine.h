@@ -15,8 +15,9 @@ struct RocksdbOptions {
   std::uint64_t cache_bytes = 128_MiB;
   std::uint64_t write_buffer_bytes = 96_MiB;
   /// Of the file system: below it commits that delete nothing answer no_space, below an eighth of
-  /// it all that write do. On a small one 2 % of it, if that is less. A full disk would stop the
-  /// engine, and then nothing can be freed.
+  /// it all that write. On a small one 5 % of it, if that is less; the write buffer is at most half
+  /// of it, as it must always find room. A disk that is really full would stop the engine, and then
+  /// nothing could be freed. 0: do not ask.
   std::uint64_t reserve_bytes = 256_MiB;
   occ::Options resolver{.name = "rocksdb"};
 };
