@@ -28,7 +28,7 @@ class MessageLite;
 namespace starlane::meta {
 
 struct Options {
-  std::string cluster;         // uuid, told to clients; meta::Server makes none up
+  std::string cluster{};       // uuid, told to clients; meta::Server makes none up
   Milliseconds lease{20'000};  // a session is dead when no heartbeat came for so long
   Milliseconds heartbeat{4'000};
   std::uint32_t max_links = 65'000;   // names of one file

@@ -147,6 +147,9 @@ Status free_step(Change& change, const UnlinkedKey& key, const std::string& unli
   if (!rows[0]) return {};
   change.t.expect(unlinked, rows[0]->version);
   const KeyRange pins = pins_of(change.branch(), key.inode);
+  if (!SL_TRY(change.t.scan({pins.first, pins.last, 1})).empty()) {
+    return {Errc::busy, "a session still has the file open"};
+  }
   change.t.expect_empty(pins.first, pins.last);
   if (!rows[1]) {
     change.t.del(unlinked);

@@ -21,8 +21,8 @@ void charge_contents(Change& change, Node& node, std::int64_t bytes);
 
 /// One bounded step of freeing an unlinked file: its chunks become dead references, then its
 /// attributes, then it goes itself with its row of U, whose key is `unlinked`. True: all is gone
-/// (also when it was already). The commit fails if anyone holds the file (O). For housekeeping;
-/// runs its own transaction.
+/// (also when it was already). busy: a session holds the file (O). For housekeeping; runs its own
+/// transaction.
 Result<bool> free_unlinked_step(Context& context, const std::string& unlinked);
 
 }  // namespace starlane::meta

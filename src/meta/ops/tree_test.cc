@@ -47,8 +47,8 @@ TEST_F(Tree, CreateAndLookUp) {
 TEST_F(Tree, Names) {
   EXPECT_EQ(v.create(1, std::string(256, 'n')).code(), Errc::name_too_long);
   EXPECT_TRUE(v.create(1, std::string(255, 'n')).ok());
-  for (const std::string bad : {std::string(), std::string("."), std::string(".."),
-                                std::string("a/b"), std::string("a\0b", 3)}) {
+  for (const std::string& bad : {std::string(), std::string("."), std::string(".."),
+                                 std::string("a/b"), std::string("a\0b", 3)}) {
     EXPECT_EQ(v.create(1, bad).code(), Errc::invalid);
     EXPECT_EQ(v.mkdir(1, bad).code(), Errc::invalid);
   }
