@@ -113,6 +113,30 @@ TEST_P(DiskTest, ManyOperationsInFlightFromOneThread) {
   }
 }
 
+TEST_P(DiskTest, StartedReadsSyncsAndFailures) {
+  auto file = create("a");
+  auto out = pool_.take(), in = pool_.take();
+  fill(out.span(), 5);
+  ASSERT_TRUE(file->write(0, out.span()).ok());
+  Batch batch;
+  std::array<DiskOperation, 3> ops;
+  for (auto& op : ops) op.batch = &batch;
+  ops[0].kind = DiskOperation::Kind::sync;
+  ops[1].count = 2;  // 64 KiB, then the rest, behind each other
+  ops[1].pieces = {iovec{in.data(), 64_KiB}, iovec{in.data() + 64_KiB, 192_KiB}};
+  batch.expect(2);
+  file->start(ops[0]);
+  file->start(ops[1]);
+  ASSERT_TRUE(batch.wait().ok());
+  EXPECT_TRUE(std::equal(out.span().begin(), out.span().end(), in.data()));
+  ops[2].count = 1;
+  ops[2].offset = 1_MiB;
+  ops[2].pieces[0] = {in.data(), kDiskPage};
+  batch.expect(1);
+  file->start(ops[2]);
+  EXPECT_EQ(batch.wait().code(), Errc::io) << "behind the end";
+}
+
 TEST_P(DiskTest, ThreadsShareAFile) {
   auto file = create("a");
   std::vector<std::thread> threads;

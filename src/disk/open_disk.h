@@ -18,7 +18,8 @@ struct DiskOptions {
   bool create = true;    // make the directory if only its last component is missing
 };
 
-/// The device of `directory`. Errors: not_found, access, unsupported (io_uring was asked for and is forbidden).
+/// The device of `directory`. Errors: not_found, access, unsupported (io_uring was asked for and is
+/// forbidden).
 Result<std::unique_ptr<Disk>> open_disk(const std::string& directory, const DiskOptions& options);
 
 }  // namespace starlane

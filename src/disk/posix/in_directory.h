@@ -51,6 +51,26 @@ class FileInDirectory : public DiskFile {
   const bool allocate_;
 };
 
+/// Base of files whose blocking transfers are system calls of the caller.
+class BlockingFile : public FileInDirectory {
+ public:
+  using FileInDirectory::FileInDirectory;
+
+  Status read(std::uint64_t offset, MutableByteSpan out) final {
+    return read_all(fd(), offset, out, path());
+  }
+  Status write(std::uint64_t offset, ByteSpan bytes) final { return write(offset, bytes, {}); }
+  Status write(std::uint64_t offset, ByteSpan first, ByteSpan second) final {
+    std::array<iovec, 2> pieces{iovec{const_cast<std::byte*>(first.data()), first.size()},
+                                iovec{const_cast<std::byte*>(second.data()), second.size()}};
+    return write_all(fd(), offset, pieces.data(), 2, path());
+  }
+  Status sync() final {
+    if (::fdatasync(fd()) == 0) return {};
+    return system_error("cannot sync " + path(), errno);
+  }
+};
+
 /// Base of disks that are a directory: everything but opening files.
 class DiskInDirectory : public Disk {
  public:

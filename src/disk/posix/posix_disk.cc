@@ -5,25 +5,11 @@
 namespace starlane::disk {
 namespace {
 
-class PosixFile final : public FileInDirectory {
+class PosixFile final : public BlockingFile {
  public:
-  using FileInDirectory::FileInDirectory;
+  using BlockingFile::BlockingFile;
 
   void start(DiskOperation& op) override { op.batch->done(run(op)); }
-
-  Status read(std::uint64_t offset, MutableByteSpan out) override {
-    return read_all(fd(), offset, out, path());
-  }
-  Status write(std::uint64_t offset, ByteSpan bytes) override { return write(offset, bytes, {}); }
-  Status write(std::uint64_t offset, ByteSpan first, ByteSpan second) override {
-    std::array<iovec, 2> pieces{iovec{const_cast<std::byte*>(first.data()), first.size()},
-                                iovec{const_cast<std::byte*>(second.data()), second.size()}};
-    return write_all(fd(), offset, pieces.data(), 2, path());
-  }
-  Status sync() override {
-    if (::fdatasync(fd()) == 0) return {};
-    return system_error("cannot sync " + path(), errno);
-  }
 
  private:
   Status run(DiskOperation& op) {

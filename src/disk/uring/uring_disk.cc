@@ -6,46 +6,17 @@
 namespace starlane::disk {
 namespace {
 
-class UringFile final : public FileInDirectory {
+class UringFile final : public BlockingFile {
  public:
   UringFile(UniqueFd fd, std::string path, bool allocate, Ring& ring)
-      : FileInDirectory(std::move(fd), std::move(path), allocate),
-        ring_(ring),
-        number_(this->fd()) {}
+      : BlockingFile(std::move(fd), std::move(path), allocate), ring_(ring), number_(this->fd()) {}
 
   void start(DiskOperation& op) override {
     op.file = &number_;
     ring_.start(op);
   }
-  Status read(std::uint64_t offset, MutableByteSpan out) override {
-    return transfer(DiskOperation::Kind::read, offset, out, {});
-  }
-  Status write(std::uint64_t offset, ByteSpan bytes) override {
-    return transfer(DiskOperation::Kind::write, offset, bytes, {});
-  }
-  Status write(std::uint64_t offset, ByteSpan first, ByteSpan second) override {
-    return transfer(DiskOperation::Kind::write, offset, first, second);
-  }
-  Status sync() override { return transfer(DiskOperation::Kind::sync, 0, {}, {}); }
 
  private:
-  Status transfer(DiskOperation::Kind kind, std::uint64_t offset, ByteSpan first, ByteSpan second) {
-    Batch batch;
-    DiskOperation op;
-    op.kind = kind;
-    op.offset = offset;
-    op.batch = &batch;
-    for (const ByteSpan piece : {first, second}) {
-      if (piece.empty()) continue;
-      op.pieces[op.count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
-    }
-    if (op.count == 0 && kind != DiskOperation::Kind::sync) return {};
-    batch.expect(1);
-    start(op);
-    const Status status = batch.wait();
-    return status.ok() ? status : status.with(path());
-  }
-
   Ring& ring_;
   const int number_;
 };

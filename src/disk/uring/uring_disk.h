@@ -1,4 +1,6 @@
 // A disk by io_uring with O_DIRECT: one ring and one thread that completes what any thread started.
+// A caller that waits for one transfer makes the system call itself: the ring would cost it two or
+// three switches (measured: a small write of 80 us became 2 ms on a machine whose cores were busy).
 #pragma once
 #include "disk/posix/directory.h"
 
