@@ -61,10 +61,30 @@ class IdAllocator {
   std::unordered_map<BranchId, std::deque<Range>> ranges_ SL_GUARDED_BY(m_);  // at most kBranches
 };
 
-/// What the targets report, for statfs. Relaxed: figures for people.
-struct Capacity {
-  std::atomic<std::uint64_t> total_bytes{0};
-  std::atomic<std::uint64_t> free_bytes{0};
+/// What the targets last said of their space, for statfs: figures of this process, not rows.
+class Capacity {
+ public:
+  struct Space {
+    std::uint64_t total_bytes = 0;
+    std::uint64_t free_bytes = 0;
+  };
+  void report(TargetId target, Space space) SL_EXCLUDES(m_) {
+    MutexLock lock(m_);
+    spaces_[target] = space;
+  }
+  Space sum() const SL_EXCLUDES(m_) {
+    MutexLock lock(m_);
+    Space all;
+    for (const auto& [target, space] : spaces_) {
+      all.total_bytes += space.total_bytes;
+      all.free_bytes += space.free_bytes;
+    }
+    return all;
+  }
+
+ private:
+  mutable Mutex m_;
+  std::unordered_map<TargetId, Space> spaces_ SL_GUARDED_BY(m_);  // as many as the map has targets
 };
 
 struct Context {

@@ -10,9 +10,6 @@ class Server final : public MetaService {
  public:
   Server(kv::Engine& engine, const Clock& clock, Options options);
 
-  /// What the targets have in all, for statfs; whoever watches them says it now and then.
-  void report_capacity(std::uint64_t total_bytes, std::uint64_t free_bytes);
-
 #define SL_DECLARE(number, method, Request, Reply) \
   Status method(const Call& call, const pb::Request& request, pb::Reply* reply) override;
   SL_META_METHODS(SL_DECLARE)

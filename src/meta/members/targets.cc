@@ -91,22 +91,28 @@ Status op_register_targets(Context& context, const Call&, const pb::RegisterTarg
   }
   std::vector<TargetRow> targets;
   for (const pb::Target& target : request.targets()) targets.push_back(SL_TRY(row_of(target)));
-  return kv::run(context.engine, kv::Durability::durable, [&](kv::Transaction& t) -> Status {
-    kv::Version version = kv::kAbsent;
-    MapRow map = SL_TRY(read_map(t, &version));
-    Difference difference = Difference::none;
-    for (const TargetRow& target : targets) difference = std::max(difference, merge(map, target));
-    if (map.targets.size() > kMaxTargets)
-      return {Errc::no_space, "a cluster has at most 65536 targets"};
-    if (difference == Difference::placement) ++map.header.epoch;
-    if (difference != Difference::none) {
-      t.expect(map_key(0), version);
-      t.put(map_key(0), map.encode());
-      t.put(map_key(map.header.epoch), map.encode());
-    }
-    fill_map(context, map, reply);
-    return {};
-  });
+  const Status registered =
+      kv::run(context.engine, kv::Durability::durable, [&](kv::Transaction& t) -> Status {
+        kv::Version version = kv::kAbsent;
+        MapRow map = SL_TRY(read_map(t, &version));
+        Difference difference = Difference::none;
+        for (const TargetRow& target : targets)
+          difference = std::max(difference, merge(map, target));
+        if (map.targets.size() > kMaxTargets)
+          return {Errc::no_space, "a cluster has at most 65536 targets"};
+        if (difference == Difference::placement) ++map.header.epoch;
+        if (difference != Difference::none) {
+          t.expect(map_key(0), version);
+          t.put(map_key(0), map.encode());
+          t.put(map_key(map.header.epoch), map.encode());
+        }
+        fill_map(context, map, reply);
+        return {};
+      });
+  SL_TRY(registered);
+  for (const pb::Target& target : request.targets())
+    context.capacity.report(TargetId(target.id()), {target.capacity_bytes(), target.free_bytes()});
+  return {};
 }
 
 }  // namespace starlane::meta

@@ -17,8 +17,9 @@ Status op_stat_fs(Context& context, const Call&, const pb::NodeRequest& request,
     reply->set_inodes(static_cast<std::uint64_t>(std::max<std::int64_t>(used[1], 0)));
     reply->set_quota_bytes(head.quota_bytes);
     reply->set_quota_inodes(head.quota_inodes);
-    reply->set_total_bytes(context.capacity.total_bytes.load(std::memory_order_relaxed));
-    reply->set_free_bytes(context.capacity.free_bytes.load(std::memory_order_relaxed));
+    const Capacity::Space space = context.capacity.sum();
+    reply->set_total_bytes(space.total_bytes);
+    reply->set_free_bytes(space.free_bytes);
     return {};
   });
 }
