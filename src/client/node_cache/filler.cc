@@ -1,0 +1,146 @@
+#include "client/node_cache/filler.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "common/thread_pool.h"
+
+namespace starlane::client {
+
+Fill::Fill(FileKey file, const FileState& version, std::uint64_t length, std::uint64_t chunk_bytes,
+           std::shared_ptr<CacheFile> target, Node pushed_to)
+    : file_(file),
+      version_(version),
+      length_(length),
+      chunk_bytes_(chunk_bytes),
+      target_(std::move(target)),
+      pushed_to_(pushed_to),
+      begun_(system_clock().boot()),
+      filled_(divide_up(length, chunk_bytes)) {}
+
+bool Fill::has(std::uint64_t offset, std::uint64_t length) const {
+  if (length == 0 || offset + length > length_) return false;
+  for (std::uint64_t i = offset / chunk_bytes_; i <= (offset + length - 1) / chunk_bytes_; ++i) {
+    if (!filled_[i].load(std::memory_order_acquire)) return false;
+  }
+  return true;
+}
+
+bool Fill::finish(State state) {
+  State running = State::running;
+  return state_.compare_exchange_strong(running, state);
+}
+
+Filler::Filler(FileIo& io, KernelNotifier* notifier, const Options& options,
+               std::function<void(Fill&)> changed)
+    : io_(io), notifier_(notifier), options_(options), changed_(std::move(changed)) {
+  for (std::uint32_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+Filler::~Filler() {
+  {
+    MutexLock lock(m_);
+    stopping_ = true;
+    for (const auto& fill : queue_) fill->cancel();
+    for (const auto& fill : active_) fill->cancel();
+    wake_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Filler::add(std::shared_ptr<Fill> fill) {
+  MutexLock lock(m_);
+  queue_.push_back(std::move(fill));
+  wake_.notify_all();
+}
+
+std::uint64_t Filler::backlog(const Fill& fill) {
+  MutexLock lock(m_);
+  std::uint64_t bytes = 0;
+  for (const auto* list : {&active_, &queue_}) {
+    for (const auto& other : *list) {
+      if (other->state() == Fill::State::running)
+        bytes += other->length() - std::min(other->length(), other->done_bytes());
+      if (other.get() == &fill) return bytes;
+    }
+  }
+  return bytes;
+}
+
+bool Filler::next(Chunk& chunk) {
+  std::erase_if(active_, [](const auto& fill) { return fill->state() != Fill::State::running; });
+  while (!queue_.empty()) {
+    const std::shared_ptr<Fill> fill = queue_.front();
+    if (fill->state() != Fill::State::running) {
+      queue_.pop_front();
+      continue;
+    }
+    chunk = {fill, fill->next_, std::min(options_.chunk_bytes, fill->length() - fill->next_)};
+    fill->next_ += chunk.length;
+    if (fill->next_ >= fill->length()) {
+      active_.push_back(fill);
+      queue_.pop_front();
+    }
+    return true;
+  }
+  return false;
+}
+
+void Filler::run() {
+  name_this_thread("cache-fill");
+  std::vector<std::byte> buffer;
+  m_.lock();
+  while (!stopping_) {
+    Chunk chunk;
+    if (!next(chunk)) {
+      wake_.wait(m_);
+      continue;
+    }
+    m_.unlock();
+    const Status status = read(chunk, buffer);
+    Fill& fill = *chunk.fill;
+    if (!status.ok() && fill.finish(Fill::State::failed)) {
+      SL_LOG(warn, "event=fill_failed inode={} error=\"{}\"", fill.file().inode.value,
+             status.to_string());
+    }
+    if (status.ok()) {
+      fill.filled_[chunk.offset / fill.chunk_bytes_].store(true, std::memory_order_release);
+      filled_.fetch_add(chunk.length, std::memory_order_relaxed);
+      if (fill.done_.fetch_add(chunk.length) + chunk.length == fill.length())
+        fill.finish(Fill::State::complete);
+    }
+    changed_(fill);
+    chunk.fill.reset();
+    m_.lock();
+  }
+  m_.unlock();
+}
+
+Status Filler::read(const Chunk& chunk, std::vector<std::byte>& buffer) {
+  const Fill& fill = *chunk.fill;
+  if (!fill.target_) buffer.resize(options_.chunk_bytes);
+  const MutableByteSpan out = fill.target_ ? fill.target_->map().subspan(chunk.offset, chunk.length)
+                                           : MutableByteSpan(buffer).first(chunk.length);
+  const std::uint64_t got = SL_TRY(io_.read_into(fill.file_, fill.version_, chunk.offset, out));
+  if (got != chunk.length) return Status(Errc::stale, "the file is shorter than its version says");
+  if (!fill.target_) push(chunk, out);
+  return {};
+}
+
+// A change of the file cancels the fill and then invalidates its pages; pages pushed in between are
+// taken back here.
+void Filler::push(const Chunk& chunk, ByteSpan bytes) {
+  Fill& fill = *chunk.fill;
+  fill.storing_.fetch_add(1);
+  if (fill.state_.load() == Fill::State::running && notifier_ != nullptr) {
+    const Status status = notifier_->store(fill.pushed_to_, chunk.offset, bytes);
+    if (!status.ok()) fill.cancel();  // the kernel has forgotten the node: nobody reads it
+    if (status.ok() && fill.state_.load() != Fill::State::running) {
+      notifier_->invalidate_inode(fill.pushed_to_, static_cast<std::int64_t>(chunk.offset),
+                                  static_cast<std::int64_t>(chunk.length));
+    }
+  }
+  fill.storing_.fetch_sub(1);
+}
+
+}  // namespace starlane::client
