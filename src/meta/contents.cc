@@ -39,6 +39,19 @@ void put_dead(Change& change, InodeId inode, std::uint32_t chunk, std::uint64_t 
   change.t.add(accumulator_key(change.branch(), InodeId{}, What::held), entry.slice_length);
 }
 
+Status bury_chunk(Change& change, InodeId inode, std::uint64_t version, const kv::Row& row) {
+  const SlicesKey key = SL_TRY(parse_slices_key(row.key));
+  const SlicesRow slices = SL_TRY(SlicesRow::decode(row.value));
+  const std::vector<Entry> references = references_of(slices.entries);
+  for (const Entry& entry : references) put_dead(change, inode, key.chunk, version, entry);
+  change.t.expect(row.key, row.version);
+  change.t.del(row.key);
+  if (slices.entries.size() > change.context.options.long_list) {
+    change.t.del(long_chunk_key(change.branch(), inode, key.chunk));
+  }
+  return {};
+}
+
 Status Contents::load(std::uint32_t index, const std::optional<kv::Row>& row) {
   Loaded loaded;
   if (row) {

@@ -63,6 +63,9 @@ class Contents {
 void put_dead(Change& change, InodeId inode, std::uint32_t chunk, std::uint64_t version,
               const Entry& entry);
 
+/// A chunk goes with its file: its row, its references, its mark.
+Status bury_chunk(Change& change, InodeId inode, std::uint64_t version, const kv::Row& row);
+
 /// One entry for each slice that the list refers to (data only).
 std::vector<Entry> references_of(const std::vector<Entry>& entries);
 

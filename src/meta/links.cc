@@ -1,6 +1,7 @@
 #include "meta/links.h"
 
-#include <chrono>
+#include "common/bytes.h"
+#include "meta/contents.h"
 
 namespace starlane::meta {
 namespace {
@@ -41,7 +42,24 @@ void leave_unlinked(Change& change, const Node& node, bool held) {
     const std::string pin = pin_key(change.branch(), node.inode, change.access.session);
     change.t.put(pin, MarkRow{change.header()}.encode());
   }
-  change.charge(-static_cast<std::int64_t>(node.row.bytes), -1);
+}
+
+/// A file that no one holds, of one chunk at most, goes with its last name: no row of U, no later
+/// step.
+bool may_go_at_once(const Change& change, const Node& node, bool held) {
+  return !held && alone(change) && node.row.length <= kChunkSize &&
+         (node.row.flags & kHasXattrs) == 0;
+}
+
+Status free_at_once(Change& change, const Node& node) {
+  const std::string key = inode_key(change.branch(), node.inode);
+  change.t.expect(key, node.version);
+  change.t.del(key);
+  if (node.row.length == 0) return {};
+  const std::optional<kv::Row> chunk =
+      SL_TRY(change.t.get(slices_key(change.branch(), node.inode, 0)));
+  if (!chunk) return {};
+  return bury_chunk(change, node.inode, node.row.version, *chunk);
 }
 
 }  // namespace
@@ -64,7 +82,11 @@ Status drop_name(Change& change, Node& node, const Name& name, bool held) {
   if (node.row.nlink > 1) SL_TRY(forget_name(change, node, name));
   node.row.nlink -= 1;
   touch_ctime(node.row, change.now);
-  if (node.row.nlink == 0) leave_unlinked(change, node, held);
+  if (node.row.nlink == 0) {
+    change.charge(-static_cast<std::int64_t>(node.row.bytes), -1);
+    if (may_go_at_once(change, node, held)) return free_at_once(change, node);
+    leave_unlinked(change, node, held);
+  }
   put_node(change, node);
   return {};
 }

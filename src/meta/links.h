@@ -29,8 +29,8 @@ Result<Node> node_of(InodeId inode, const std::optional<kv::Row>& row);
 /// Expects and writes `node`'s row.
 void put_node(Change& change, const Node& node);
 
-/// Takes `name` from a file: one link less, or, after the last, the row of an unlinked file. Writes
-/// the node.
+/// Takes `name` from a file: one link less, or, after the last, the row of an unlinked file, or
+/// nothing any more. Writes the node.
 Status drop_name(Change& change, Node& node, const Name& name, bool held);
 
 /// Removes an empty directory with all that belongs to it; not_empty. Its entry is the caller's.

@@ -75,7 +75,7 @@ InodeRow new_inode_row(const Change& change, InodeId parent, const InodeRow& par
                        std::uint32_t mode, std::uint32_t uid, std::uint32_t gid) {
   InodeRow row;
   row.header = change.header();
-  row.mode = mode;
+  row.mode = mode & (kTypeMask | 07777);
   row.nlink = 1;
   row.uid = uid;
   row.gid = gid;

@@ -127,16 +127,7 @@ Result<bool> free_chunks(Change& change, const Node& node) {
   const std::size_t limit = change.context.options.chunks_a_step;
   const std::vector<kv::Row> rows = SL_TRY(change.t.scan({range.first, range.last, limit}));
   for (const kv::Row& row : rows) {
-    const SlicesKey key = SL_TRY(parse_slices_key(row.key));
-    const SlicesRow slices = SL_TRY(SlicesRow::decode(row.value));
-    for (const Entry& entry : references_of(slices.entries)) {
-      put_dead(change, node.inode, key.chunk, node.row.version, entry);
-    }
-    change.t.expect(row.key, row.version);
-    change.t.del(row.key);
-    if (slices.entries.size() > change.context.options.long_list) {
-      change.t.del(long_chunk_key(change.branch(), node.inode, key.chunk));
-    }
+    SL_TRY(bury_chunk(change, node.inode, node.row.version, row));
   }
   return rows.size() < limit;
 }

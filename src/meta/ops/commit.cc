@@ -131,17 +131,22 @@ Result<bool> take_reserved(Change& change, Plan& plan, const Rows& rows) {
   return false;
 }
 
-/// Loads the chunks of [first, last), which an append touches.
-Status load_range(Change& change, Contents& contents, InodeId inode, std::uint64_t first,
-                  std::uint64_t last) {
+/// Loads the chunks that an append touches, which its place decides.
+Status load_appended(Change& change, Contents& contents, InodeId inode, const Plan& plan,
+                     std::uint64_t base) {
+  std::vector<std::uint32_t> chunks;
+  for (const Written& written : plan.written) {
+    const std::uint64_t first = base + written.position;
+    chunks.push_back(static_cast<std::uint32_t>(first / kChunkSize));
+    chunks.push_back(static_cast<std::uint32_t>((first + written.entry.length - 1) / kChunkSize));
+  }
+  std::sort(chunks.begin(), chunks.end());
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
   std::vector<std::string> keys;
-  for (std::uint64_t chunk = first / kChunkSize; chunk * kChunkSize < last; ++chunk) {
-    keys.push_back(slices_key(change.branch(), inode, static_cast<std::uint32_t>(chunk)));
-  }
+  for (const std::uint32_t chunk : chunks)
+    keys.push_back(slices_key(change.branch(), inode, chunk));
   const Rows rows = SL_TRY(change.t.get_many(keys));
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    SL_TRY(contents.load(static_cast<std::uint32_t>(first / kChunkSize + i), rows[i]));
-  }
+  for (std::size_t i = 0; i < chunks.size(); ++i) SL_TRY(contents.load(chunks[i], rows[i]));
   return {};
 }
 
@@ -179,7 +184,7 @@ Status write_contents(Change& change, const pb::CommitRequest& request, const Pl
   if (end > kMaxLength) return {Errc::file_too_large, "a file has at most 2^58 bytes"};
   Contents contents(change, node.inode, node.row.version);
   if (request.append()) {
-    SL_TRY(load_range(change, contents, node.inode, base, base + plan.end));
+    SL_TRY(load_appended(change, contents, node.inode, plan, base));
     reply->set_appended_at(base);
   }
   const std::size_t first = 1 + plan.reservations.size();

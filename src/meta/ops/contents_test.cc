@@ -388,6 +388,33 @@ TEST_F(Files, UnlinkedFilesWaitForThoseThatMayHoldThem) {
       << "another session may hold it";
 }
 
+TEST_F(Files, SmallFilesThatNobodyHoldsGoAtOnce) {
+  ASSERT_TRUE(v.write(file, 0, 100).ok());
+  ASSERT_TRUE(v.link(file, 1, "again").ok());
+  ASSERT_TRUE(v.unlink(1, "f").ok());
+  EXPECT_TRUE(dead().empty());
+  ASSERT_TRUE(v.unlink(1, "again").ok());
+  EXPECT_EQ(dead().size(), 1u);
+  EXPECT_EQ(v.attributes(file).code(), Errc::not_found);
+  for (const Table table : {Table::unlinked, Table::slices, Table::name, Table::entry}) {
+    EXPECT_TRUE(v.rows(table).empty());
+  }
+  EXPECT_EQ(v.total(What::bytes), 0);
+  EXPECT_EQ(v.total(What::held), 100);
+}
+
+TEST_F(Files, AppendsOfAnyPlaceAreBounded) {
+  pb::CommitRequest request;
+  request.set_inode(file);
+  request.set_append(true);
+  pb::NewSlice* slice = request.add_slices();
+  slice->mutable_entry()->set_kind(pb::SliceEntry::ZERO);
+  slice->mutable_entry()->set_length(1);
+  slice->set_chunk(0xffff'ffff);
+  EXPECT_EQ(v.commit(request)->attributes().length(), kMaxLength - kChunkSize + 1);
+  EXPECT_EQ(v.commit(request).code(), Errc::file_too_large);
+}
+
 TEST_F(Files, FreeingIsBounded) {
   TestVolume small(engine, BranchId{7}, {.chunks_a_step = 4});
   for (std::uint64_t chunk = 0; chunk < 17; ++chunk)

@@ -23,10 +23,23 @@ std::vector<std::string> keys_of(const pb::OpenRequest& request) {
   return keys;
 }
 
+/// As change_branch would say at the first write.
+Status check_attached_for_writing(const Access& access, const std::optional<kv::Row>& row) {
+  if (!access.session || access.attachment_epoch == 0) return {};
+  if (!row) return {Errc::fenced, "the volume was detached from this session"};
+  const RowHeader header = SL_TRY(decode_header(row->value, "attachment"));
+  if (header.flags & kAttachedReadOnly) return {Errc::read_only, "attached for reading only"};
+  return {};
+}
+
 Status open_as_it_is(Context& context, const pb::OpenRequest& request, pb::OpenReply* reply) {
   const BranchId branch{request.on().branch()};
   std::vector<std::string> keys = keys_of(request);
-  if (request.write()) keys.push_back(head_key(branch));
+  const Access access = access_of(request.on());
+  if (request.write()) {
+    keys.push_back(attachment_key(branch, access.session));
+    keys.push_back(head_key(branch));
+  }
   return context.read([&](kv::Transaction& t) -> Status {
     reply->Clear();
     const Rows rows = SL_TRY(t.get_many(keys));
@@ -39,6 +52,7 @@ Status open_as_it_is(Context& context, const pb::OpenRequest& request, pb::OpenR
       const HeadRow head = SL_TRY(need<HeadRow>(rows.back(), "volume"));
       if (head.state != BranchState::active)
         return {Errc::read_only, "a published data set never changes"};
+      SL_TRY(check_attached_for_writing(access, rows[rows.size() - 2]));
       if (row.is_directory()) return {Errc::is_directory, "a directory"};
     }
     return read_attributes(t, branch, InodeId{request.inode()}, row, reply->mutable_attributes());
