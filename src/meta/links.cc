@@ -44,11 +44,10 @@ void leave_unlinked(Change& change, const Node& node, bool held) {
   }
 }
 
-/// A file that no one holds, of one chunk at most, goes with its last name: no row of U, no later
-/// step.
-bool may_go_at_once(const Change& change, const Node& node, bool held) {
-  return !held && alone(change) && node.row.length <= kChunkSize &&
-         (node.row.flags & kHasXattrs) == 0;
+/// Files may be open here, or an open may be under way beside the unlink; what never is opened
+/// through us goes with its last name: no row of U, no later step.
+bool may_go_at_once(const Node& node) {
+  return !node.row.is_regular() && (node.row.flags & kHasXattrs) == 0;
 }
 
 Status free_at_once(Change& change, const Node& node) {
@@ -84,7 +83,7 @@ Status drop_name(Change& change, Node& node, const Name& name, bool held) {
   touch_ctime(node.row, change.now);
   if (node.row.nlink == 0) {
     change.charge(-static_cast<std::int64_t>(node.row.bytes), -1);
-    if (may_go_at_once(change, node, held)) return free_at_once(change, node);
+    if (may_go_at_once(node)) return free_at_once(change, node);
     leave_unlinked(change, node, held);
   }
   put_node(change, node);

@@ -388,19 +388,18 @@ TEST_F(Files, UnlinkedFilesWaitForThoseThatMayHoldThem) {
       << "another session may hold it";
 }
 
-TEST_F(Files, SmallFilesThatNobodyHoldsGoAtOnce) {
-  ASSERT_TRUE(v.write(file, 0, 100).ok());
-  ASSERT_TRUE(v.link(file, 1, "again").ok());
-  ASSERT_TRUE(v.unlink(1, "f").ok());
-  EXPECT_TRUE(dead().empty());
+TEST_F(Files, WhatIsNeverOpenedGoesWithItsLastName) {
+  const std::uint64_t link = v.symlink(1, "s", "target").value().inode();
+  ASSERT_TRUE(v.link(link, 1, "again").ok());
+  EXPECT_EQ(v.total(What::bytes), 6);
+  ASSERT_TRUE(v.unlink(1, "s").ok());
   ASSERT_TRUE(v.unlink(1, "again").ok());
-  EXPECT_EQ(dead().size(), 1u);
-  EXPECT_EQ(v.attributes(file).code(), Errc::not_found);
-  for (const Table table : {Table::unlinked, Table::slices, Table::name, Table::entry}) {
+  EXPECT_EQ(v.attributes(link).code(), Errc::not_found);
+  for (const Table table : {Table::unlinked, Table::slices, Table::name, Table::dead}) {
     EXPECT_TRUE(v.rows(table).empty());
   }
   EXPECT_EQ(v.total(What::bytes), 0);
-  EXPECT_EQ(v.total(What::held), 100);
+  EXPECT_EQ(v.total(What::inodes), 2);
 }
 
 TEST_F(Files, AppendsOfAnyPlaceAreBounded) {

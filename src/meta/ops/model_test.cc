@@ -95,13 +95,9 @@ class Model {
 
 class Player {
  public:
-  /// alone: no other session has the branch attached, so small files go with their last name.
+  /// alone: no other session has the branch attached.
   Player(kv::Engine& engine, std::uint64_t seed, bool repeats, bool alone)
-      : engine_(engine),
-        volume_(engine, BranchId{7}, small()),
-        rng_(seed),
-        repeats_(repeats),
-        alone_(alone) {
+      : engine_(engine), volume_(engine, BranchId{7}, small()), rng_(seed), repeats_(repeats) {
     make_branch(engine, BranchId{7});
     let_in(engine, BranchId{7}, SessionId{5}, 1);
     edit_head(engine, BranchId{7}, [alone](HeadRow& head) {
@@ -142,12 +138,6 @@ class Player {
   void compare_node(std::uint64_t inode, const ModelNode& node);
   void compare_references();
   void free_unlinked();
-  void forget_small(std::uint64_t inode) {
-    const auto found = model_.nodes().find(inode);
-    if (found == model_.nodes().end() || found->second.directory) return;
-    if (alone_ && found->second.links == 0 && found->second.length <= kChunkSize)
-      model_.nodes().erase(found);
-  }
 
   /// Runs a call until its fate is known, as a client does: the same request number, again.
   template <typename Call>
@@ -180,7 +170,6 @@ class Player {
   Model model_;
   Rng rng_;
   const bool repeats_;
-  const bool alone_;
   std::uint64_t request_ = 0;
 };
 
@@ -258,7 +247,6 @@ void Player::remove() {
   model_.leave(parent, name);
   ASSERT_EQ(gone->attributes().nlink(),
             directory ? 0u : static_cast<unsigned>(model_.at(inode).links));
-  forget_small(inode);
 }
 
 void Player::rename() {
@@ -280,10 +268,7 @@ void Player::rename() {
     model_.at(to).entries[new_name] = from;
     if (model_.at(over).directory) model_.at(over).parent = parent;
   } else {
-    if (over) {
-      model_.leave(to, new_name);
-      forget_small(over);
-    }
+    if (over) model_.leave(to, new_name);
     model_.at(parent).entries.erase(name);
     model_.at(to).entries[new_name] = from;
   }
@@ -479,7 +464,6 @@ repeat:
           [&] { return directory ? volume_.rmdir(inode, name) : volume_.unlink(inode, name); });
       ASSERT_TRUE(gone.ok()) << gone.status().to_string();
       model_.leave(inode, name);
-      forget_small(child);
       goto repeat;
     }
   }
