@@ -26,12 +26,14 @@ Result<BranchId> find_branch(kv::Transaction& t, const pb::AttachRequest& reques
 
 class Attach {
  public:
+  /// overrule: a holder whose time is over is not asked any more.
   Attach(Context& context, kv::Transaction& t, const pb::AttachRequest& request,
-         std::uint64_t epoch, pb::AttachReply* reply)
+         std::uint64_t epoch, bool overrule, pb::AttachReply* reply)
       : context_(context),
         t_(t),
         request_(request),
         epoch_(epoch),
+        overrule_(overrule),
         reply_(reply),
         session_(request.session()),
         now_ns_(to_ns(context.clock.wall())) {}
@@ -59,6 +61,7 @@ class Attach {
   }
   /// Who holds the lease; none: attached.
   SessionId holder() const { return holder_; }
+  bool overdue() const { return overdue_; }
 
  private:
   Status check_state() const {
@@ -123,16 +126,17 @@ class Attach {
     return {};
   }
 
-  // True: its time is over, and it is shared from now on. Otherwise it is asked to give it up.
+  // True: its time is over, and it is shared from now on. Otherwise it is asked to give it up,
+  // once: each change of the row makes writers run again.
   bool recall(Attached& other) {
     const auto lease = static_cast<std::uint64_t>(Nanoseconds(context_.options.lease).count());
-    const bool over =
-        other.row.lease == Lease::recalled && now_ns_ >= other.row.recalled_ns + lease;
-    if (other.row.lease == Lease::exclusive) other.row.recalled_ns = now_ns_;
     const bool told = other.row.lease == Lease::recalled;
+    overdue_ = told && now_ns_ >= other.row.recalled_ns + lease;
+    const bool over = overdue_ && overrule_;
+    if (told && !over) return false;
+    if (!told) other.row.recalled_ns = now_ns_;
     other.row.lease = over ? Lease::shared : Lease::recalled;
     other.row.wanted_ns = now_ns_;
-    if (told && !over) return false;  // Each change of the row makes writers run again.
     const std::string key = attachment_key(branch_, other.session);
     t_.expect(key, other.version);
     t_.put(key, other.row.encode());
@@ -143,12 +147,14 @@ class Attach {
   kv::Transaction& t_;
   const pb::AttachRequest& request_;
   const std::uint64_t epoch_;
+  const bool overrule_;
   pb::AttachReply* reply_;
   const SessionId session_;
   const std::uint64_t now_ns_;
   BranchId branch_;
   HeadRow head_;
   SessionId holder_;
+  bool overdue_ = false;
 };
 
 std::string thing_of(const pb::AttachRequest& request) {
@@ -164,21 +170,25 @@ Status op_attach(Context& context, const Call&, const pb::AttachRequest& request
     return {Errc::invalid, "attach takes either a volume or a data set"};
   }
   const std::uint64_t epoch = SL_TRY(context.attachments.take(BranchId{}));
+  bool overrule = false;
   for (int attempt = 0; attempt < kHolders; ++attempt) {
     SessionId holder;
+    bool overdue = false;
     if (const Status done = kv::run(context.engine, kv::Durability::ordered,
                                     [&](kv::Transaction& t) -> Status {
                                       reply->Clear();
-                                      Attach attach(context, t, request, epoch, reply);
+                                      Attach attach(context, t, request, epoch, overrule, reply);
                                       SL_TRY(attach.run());
                                       holder = attach.holder();
+                                      overdue = attach.overdue();
                                       return {};
                                     });
         !done.ok())
       return done;
     if (!holder) return {};
     const bool over = SL_TRY(end_if_silent(context, holder));
-    if (!over) break;
+    if (!over && !overdue) break;
+    overrule = overdue && !over;
   }
   return {Errc::busy,
           thing_of(request) + " is in use by another host, which was asked to share it: try again"};
