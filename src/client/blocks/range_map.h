@@ -51,7 +51,7 @@ class RangeMap {
   /// Whether any range has a byte in [begin, end).
   bool touches(std::uint64_t begin, std::uint64_t end) const {
     const auto at = first_over(begin);
-    return at != ranges_.end() && at->first < end;
+    return begin < end && at != ranges_.end() && at->first < end;
   }
   /// The range that ends at `end`, or null.
   std::pair<const std::uint64_t, Tail>* ending_at(std::uint64_t end) {
