@@ -1,5 +1,6 @@
-// A mount: the Vfs over the metadata service, with sessions, views, caches of names and handles; the bytes are FileIo's.
-// Built by wire in the order Sessions, FileIo (which gets the Sessions as its Attachments), Incarnations, mount.
+// A mount: the Vfs over the metadata service, with sessions, views, caches of names and handles;
+// the bytes are FileIo's. Built by wire in the order Sessions, FileIo (which gets the Sessions as
+// its Attachments), Incarnations, mount.
 #pragma once
 #include <memory>
 
@@ -13,12 +14,15 @@ namespace starlane::client {
 
 struct MountOptions {
   NameCache::Options names;
-  Nanoseconds catalogue_age = std::chrono::milliseconds(500);  // new volumes appear after at most so long
-  Nanoseconds missing_age = std::chrono::milliseconds(20);     // a name that is not there is asked for again after that
-  std::uint32_t directory_page = 1024;                         // entries of one call
+  Nanoseconds catalogue_age =
+      std::chrono::milliseconds(500);  // new volumes appear after at most so long
+  Nanoseconds missing_age =
+      std::chrono::milliseconds(20);    // a name that is not there is asked for again after that
+  std::uint32_t directory_page = 1024;  // entries of one call
 };
 
 /// All arguments outlive it. `stop` also closes the sessions. Any thread.
-std::unique_ptr<Vfs> make_mount(Sessions& sessions, FileIo& io, Incarnations& incarnations, const MountOptions& options);
+std::unique_ptr<Vfs> make_mount(Sessions& sessions, FileIo& io, Incarnations& incarnations,
+                                const MountOptions& options);
 
 }  // namespace starlane::client

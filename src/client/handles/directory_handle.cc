@@ -9,7 +9,9 @@ void DirectoryPass::rewind() {
 
 const DirectoryPass::Page* DirectoryPass::holding(std::uint64_t number) const {
   for (const Page& page : pages_)
-    if (number >= page.first && (number < page.next() || (number == page.next() && page.listed.end))) return &page;
+    if (number >= page.first &&
+        (number < page.next() || (number == page.next() && page.listed.end)))
+      return &page;
   return nullptr;
 }
 
@@ -54,7 +56,8 @@ Status DirectoryPass::fetch(std::uint64_t first, const std::string& after, const
 
 void DirectoryPass::thin_marks() {
   bool keep = true;
-  for (auto at = marks_.begin(); at != marks_.end(); keep = !keep) at = keep ? std::next(at) : marks_.erase(at);
+  for (auto at = marks_.begin(); at != marks_.end(); keep = !keep)
+    at = keep ? std::next(at) : marks_.erase(at);
 }
 
 }  // namespace starlane::client

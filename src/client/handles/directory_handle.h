@@ -1,6 +1,7 @@
-// A pass over a directory whose cookies are a counter of the handle: pages of names come from a source that continues
-// after a name, and the handle remembers where each page began, so that a pass may resume anywhere without the directory
-// ever being in memory. One pass at a time; the Turn is the caller's to take.
+// A pass over a directory whose cookies are a counter of the handle: pages of names come from a
+// source that continues after a name, and the handle remembers where each page began, so that a
+// pass may resume anywhere without the directory ever being in memory. One pass at a time; the Turn
+// is the caller's to take.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "client/handles/turn.h"
-#include "client/views/views.h"
 #include "client/vfs.h"
+#include "client/views/views.h"
 #include "common/ids.h"
 #include "common/status.h"
 
@@ -36,7 +37,8 @@ class DirectoryPass {
 
   /// Starts anew: names made since are seen.
   void rewind();
-  /// The name with this number in the pass, counted from 0; null at the end. Good until the next call.
+  /// The name with this number in the pass, counted from 0; null at the end. Good until the next
+  /// call.
   Result<const ListedName*> at(std::uint64_t number, const Source& source);
   /// at(number) needs no call of the source.
   bool in_memory(std::uint64_t number) const;
@@ -51,11 +53,12 @@ class DirectoryPass {
   Status fetch(std::uint64_t first, const std::string& after, const Source& source);
   void thin_marks();
 
-  static constexpr std::size_t kPages = 2;        // whole, so that a reader may resume inside what it was sent last
+  static constexpr std::size_t kPages =
+      2;  // whole, so that a reader may resume inside what it was sent last
   static constexpr std::size_t kMarks = 16 * 1024;
 
-  std::deque<Page> pages_;                        // the latest last
-  std::map<std::uint64_t, std::string> marks_;    // first number of a page, the name before it
+  std::deque<Page> pages_;                      // the latest last
+  std::map<std::uint64_t, std::string> marks_;  // first number of a page, the name before it
 };
 
 struct DirectoryHandle {

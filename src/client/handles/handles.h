@@ -8,8 +8,8 @@
 
 #include "client/file_io.h"
 #include "client/handles/open_files.h"
-#include "client/views/views.h"
 #include "client/vfs.h"
+#include "client/views/views.h"
 #include "common/mutex.h"
 #include "common/status.h"
 

@@ -40,8 +40,10 @@ std::vector<DataRange> data_of(const pb::Chunk& chunk) {
     const std::uint64_t begin = entry.position();
     const std::uint64_t end = begin + entry.length();
     if (begin == end) continue;
-    if (entry.kind() == pb::SliceEntry::ZERO) cut(ranges, begin, end);
-    else fill(ranges, begin, end);
+    if (entry.kind() == pb::SliceEntry::ZERO)
+      cut(ranges, begin, end);
+    else
+      fill(ranges, begin, end);
   }
   std::vector<DataRange> data;
   for (const auto& [begin, end] : ranges) data.push_back({begin, end});

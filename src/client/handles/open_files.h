@@ -1,5 +1,5 @@
-// The files that are open on this host, or being changed: what their handles share. Any thread. Locks: the table's, or a
-// file's, each a leaf.
+// The files that are open on this host, or being changed: what their handles share. Any thread.
+// Locks: the table's, or a file's, each a leaf.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,8 @@ class OpenFile {
   const FileKey key;
   Turn turn;
 
-  /// Counts an open; waits while the file is being unlinked, so that the unlink knows of it or it of the unlink.
+  /// Counts an open; waits while the file is being unlinked, so that the unlink knows of it or it
+  /// of the unlink.
   void opened(bool writer) SL_EXCLUDES(m_);
   /// True: it was the last one, of a file that has no name any more.
   bool closed(bool writer) SL_EXCLUDES(m_);

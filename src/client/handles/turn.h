@@ -1,5 +1,6 @@
-// The order of changes of one file on this host: writes side by side, and truncates, copies and the like alone. A queue
-// of work, not a lock on data: who has the turn may wait for servers, and only changes of the same file wait with it.
+// The order of changes of one file on this host: writes side by side, and truncates, copies and the
+// like alone. A queue of work, not a lock on data: who has the turn may wait for servers, and only
+// changes of the same file wait with it.
 #pragma once
 #include "common/mutex.h"
 

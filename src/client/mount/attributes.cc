@@ -18,7 +18,8 @@ Result<Believed<Attributes>> MountCore::fetch(View& view, InodeId inode, std::ui
   return Believed<Attributes>{attributes, names_.valid(*view.attached, question.asked_at)};
 }
 
-AttributesReply MountCore::attributes_reply(View& view, Node node, const Attributes& attributes, Nanoseconds valid) {
+AttributesReply MountCore::attributes_reply(View& view, Node node, const Attributes& attributes,
+                                            Nanoseconds valid) {
   std::optional<DirtyState> dirty;
   if (attributes.is_regular() && !view.frozen()) {
     dirty = io_.dirty(view.file(attributes.inode));
@@ -27,7 +28,8 @@ AttributesReply MountCore::attributes_reply(View& view, Node node, const Attribu
   return {stat_of(view.view(), attributes, dirty), valid};
 }
 
-Result<AttributesReply> MountCore::get_attributes(const Caller& caller, Node node, std::optional<std::uint64_t>) {
+Result<AttributesReply> MountCore::get_attributes(const Caller& caller, Node node,
+                                                  std::optional<std::uint64_t>) {
   if (node.slot == 0) {
     const Attributes attributes = SL_TRY(own_.attributes(node.inode));
     return AttributesReply{stat_of(kOwnView, attributes, std::nullopt), options_.names.shared_ttl};
@@ -54,7 +56,8 @@ void MountCore::heard_of(View& view, const Attributes& attributes) {
 
 // ---- Changes ----
 
-Result<AttributesReply> MountCore::set_attributes(const Caller& caller, Node node, const SetStat& change) {
+Result<AttributesReply> MountCore::set_attributes(const Caller& caller, Node node,
+                                                  const SetStat& change) {
   View* view = SL_TRY(changeable(node));
   const auto file = open_files_.get(view->file(node.inode));
   Result<Attributes> changed = [&]() -> Result<Attributes> {
@@ -70,7 +73,8 @@ Result<AttributesReply> MountCore::set_attributes(const Caller& caller, Node nod
   return attributes_reply(*view, node, *changed, names_.valid(*view->attached, now()));
 }
 
-Result<Attributes> MountCore::send_attributes(View& view, const Caller& caller, InodeId inode, const SetStat& change) {
+Result<Attributes> MountCore::send_attributes(View& view, const Caller& caller, InodeId inode,
+                                              const SetStat& change) {
   pb::SetAttributesRequest request;
   request.set_inode(inode.value);
   request.mutable_caller()->set_uid(caller.uid);
@@ -94,11 +98,14 @@ Result<Attributes> MountCore::send_attributes(View& view, const Caller& caller, 
   return attributes;
 }
 
-Result<Attributes> MountCore::set_length(View& view, const Caller& caller, OpenFile& file, const SetStat& change) {
+Result<Attributes> MountCore::set_length(View& view, const Caller& caller, OpenFile& file,
+                                         const SetStat& change) {
   Turn::Alone turn(file.turn);
   // Nothing older may be committed after it: what stays goes out first, what is cut is forgotten.
-  if (*change.length == 0) io_.discard(file.key, 0);
-  else SL_TRY(io_.flush(file.key, Safety::accepted));
+  if (*change.length == 0)
+    io_.discard(file.key, 0);
+  else
+    SL_TRY(io_.flush(file.key, Safety::accepted));
   const auto before = names_.attributes(*view.attached, file.key.inode);
   const std::uint64_t previous = before && exclusive(view) ? before->value.version : 0;
   Attributes attributes = SL_TRY(send_attributes(view, caller, file.key.inode, change));
@@ -107,10 +114,12 @@ Result<Attributes> MountCore::set_length(View& view, const Caller& caller, OpenF
   return attributes;
 }
 
-void MountCore::content_changed(View& view, OpenFile& file, std::uint64_t previous, const Attributes& now) {
+void MountCore::content_changed(View& view, OpenFile& file, std::uint64_t previous,
+                                const Attributes& now) {
   io_.invalidate(file.key);
   file.learn(now.state());
-  if (previous == 0) {  // others may have changed it before: what is cached of it is not known to be right
+  if (previous ==
+      0) {  // others may have changed it before: what is cached of it is not known to be right
     incarnations_.remote_change(file.key);
     return;
   }

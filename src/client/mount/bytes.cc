@@ -8,8 +8,8 @@
 
 namespace starlane::client {
 
-Result<std::vector<Piece>> MountCore::read(const Caller& caller, std::uint64_t id, std::uint64_t offset,
-                                           std::uint32_t length) {
+Result<std::vector<Piece>> MountCore::read(const Caller& caller, std::uint64_t id,
+                                           std::uint64_t offset, std::uint32_t length) {
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
   const FileState state = handle->file->state();
   if (!handle->view->frozen() && io_.dirty(handle->file->key))
@@ -31,7 +31,8 @@ Status MountCore::write_here(FileHandle& handle, const FileIo::Write& request) {
   return {};
 }
 
-Result<std::uint64_t> MountCore::append(FileHandle& handle, FileIo::Write request, const WriteOptions& options) {
+Result<std::uint64_t> MountCore::append(FileHandle& handle, FileIo::Write request,
+                                        const WriteOptions& options) {
   OpenFile& file = *handle.file;
   Turn::Alone turn(file.turn);
   if (const auto alone = handle.view->attached->rely(now())) {
@@ -50,12 +51,13 @@ Result<std::uint64_t> MountCore::append(FileHandle& handle, FileIo::Write reques
   return at;
 }
 
-Result<std::uint32_t> MountCore::write(const Caller& caller, std::uint64_t id, std::uint64_t offset, ByteSpan bytes,
-                                       const WriteOptions& options) {
+Result<std::uint32_t> MountCore::write(const Caller& caller, std::uint64_t id, std::uint64_t offset,
+                                       ByteSpan bytes, const WriteOptions& options) {
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
   if (handle->view->frozen()) return {Errc::read_only, "a published data set cannot be changed"};
   // The kernel writes a shared mapping back through any handle that it has.
-  if (!handle->writer && !options.from_page_cache) return {Errc::bad_handle, "not open for writing"};
+  if (!handle->writer && !options.from_page_cache)
+    return {Errc::bad_handle, "not open for writing"};
   if (options.kill_privileges) SL_TRY(drop_privileges(caller, *handle));
   FileIo::Write request{.file = handle->file->key, .known = {}, .offset = offset, .bytes = bytes};
   request.kill_privileges = options.kill_privileges;
@@ -78,11 +80,13 @@ void MountCore::overwritten(FileHandle& handle, std::uint64_t kernel_offset, std
   if (handle.direct) {
     // Pages that a reader through the page cache has filled meanwhile.
     if (!handle.file->open_cached()) return;
-    notifier_->invalidate_inode(plain, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(length));
+    notifier_->invalidate_inode(plain, static_cast<std::int64_t>(offset),
+                                static_cast<std::int64_t>(length));
     return;
   }
   if (kernel_offset == offset) return;
-  // The kernel put the bytes where it thought the end was; the pages are locked until this write is answered.
+  // The kernel put the bytes where it thought the end was; the pages are locked until this write is
+  // answered.
   nodes_.set_pages(plain, 0);
   later([plain](KernelNotifier& kernel) { kernel.invalidate_inode(plain, 0, 0); });
 }

@@ -5,9 +5,11 @@
 namespace starlane::client {
 
 template <typename Request, typename Reply>
-Status MountCore::call(const View& view, Status (MetaService::*method)(const Call&, const Request&, Reply*),
+Status MountCore::call(const View& view,
+                       Status (MetaService::*method)(const Call&, const Request&, Reply*),
                        Request& request, Reply* reply, std::uint64_t unique, std::uint64_t number) {
-  constexpr int kAttachments = 16;  // as many are lost only when something is wrong with all of them
+  constexpr int kAttachments =
+      16;  // as many are lost only when something is wrong with all of them
   Status status;
   for (int tries = 0; tries < kAttachments; ++tries) {
     const Attachment under = SL_TRY(sessions_.attachment(view.branch(), unique));

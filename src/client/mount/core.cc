@@ -10,7 +10,8 @@ std::unique_ptr<Vfs> make_mount(Sessions& sessions, FileIo& io, Incarnations& in
   return std::make_unique<MountCore>(sessions, io, incarnations, options);
 }
 
-MountCore::MountCore(Sessions& sessions, FileIo& io, Incarnations& incarnations, const MountOptions& options)
+MountCore::MountCore(Sessions& sessions, FileIo& io, Incarnations& incarnations,
+                     const MountOptions& options)
     : sessions_(sessions),
       io_(io),
       incarnations_(incarnations),
@@ -67,22 +68,27 @@ Status MountCore::meta_flush(const Caller& caller) {
   Call header;
   header.session = SessionId(request.session());
   pb::Empty reply;
-  Status status = sessions_.retry().call(&MetaService::flush, header, request, &reply, caller.unique);
-  // What was committed under a session that has ended since stays committed: a flush by the next one covers it.
+  Status status =
+      sessions_.retry().call(&MetaService::flush, header, request, &reply, caller.unique);
+  // What was committed under a session that has ended since stays committed: a flush by the next
+  // one covers it.
   if (status.code() != Errc::fenced) return status;
-  return sessions_.retry().call(&MetaService::flush, Call{}, pb::FlushRequest(), &reply, caller.unique);
+  return sessions_.retry().call(&MetaService::flush, Call{}, pb::FlushRequest(), &reply,
+                                caller.unique);
 }
 
 void MountCore::later(std::function<void(KernelNotifier&)> notice) {
   if (notifier_ == nullptr || !notices_) return;
-  const Status queued = notices_->try_submit([this, notice = std::move(notice)] { notice(*notifier_); });
+  const Status queued =
+      notices_->try_submit([this, notice = std::move(notice)] { notice(*notifier_); });
   if (!queued.ok()) SL_LOG(debug, "event=notice_dropped");  // it ends with its time to live
 }
 
 void MountCore::committed(FileKey file, const Attributes& now, std::uint64_t previous) {
   names_.committed(file, now);
   if (const auto open = open_files_.find(file)) open->learn(now.state());
-  if (const View* view = views_.of(file.branch)) nodes_.committed({view->slot, 0, file.inode}, previous, now.version);
+  if (const View* view = views_.of(file.branch))
+    nodes_.committed({view->slot, 0, file.inode}, previous, now.version);
   incarnations_.local_commit(file, previous, now.state());
 }
 

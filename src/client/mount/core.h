@@ -1,6 +1,6 @@
-// The Vfs: what the kernel asks, answered from views, names and handles, and by the metadata service where they do not
-// know. Any thread; no lock is held over a call. Its methods lie in one file a noun: lookup, attributes, entries, opens,
-// bytes, space, directories, xattrs.
+// The Vfs: what the kernel asks, answered from views, names and handles, and by the metadata
+// service where they do not know. Any thread; no lock is held over a call. Its methods lie in one
+// file a noun: lookup, attributes, entries, opens, bytes, space, directories, xattrs.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,17 +17,18 @@
 #include "client/names/name_cache.h"
 #include "client/names/nodes.h"
 #include "client/session/sessions.h"
+#include "client/vfs.h"
 #include "client/views/catalogue.h"
 #include "client/views/own_tree.h"
 #include "client/views/views.h"
-#include "client/vfs.h"
 #include "common/thread_pool.h"
 
 namespace starlane::client {
 
 class MountCore final : public Vfs, private SessionListener {
  public:
-  MountCore(Sessions& sessions, FileIo& io, Incarnations& incarnations, const MountOptions& options);
+  MountCore(Sessions& sessions, FileIo& io, Incarnations& incarnations,
+            const MountOptions& options);
   ~MountCore() override;
 
   void start(KernelNotifier* notifier, const KernelFeatures& features) override;
@@ -36,38 +37,42 @@ class MountCore final : public Vfs, private SessionListener {
 
   Result<EntryReply> lookup(const Caller&, Node parent, std::string_view name) override;
   void forget(Node node, std::uint64_t lookups) override;
-  Result<AttributesReply> get_attributes(const Caller&, Node node, std::optional<std::uint64_t> handle) override;
+  Result<AttributesReply> get_attributes(const Caller&, Node node,
+                                         std::optional<std::uint64_t> handle) override;
   Result<AttributesReply> set_attributes(const Caller&, Node node, const SetStat& change) override;
   Result<std::string> read_link(const Caller&, Node node) override;
 
-  Result<EntryReply> make_node(const Caller&, Node parent, std::string_view name, std::uint32_t mode,
-                               std::uint32_t rdev) override;
-  Result<EntryReply> make_directory(const Caller&, Node parent, std::string_view name, std::uint32_t mode) override;
-  Result<EntryReply> make_symlink(const Caller&, Node parent, std::string_view name, std::string_view target) override;
+  Result<EntryReply> make_node(const Caller&, Node parent, std::string_view name,
+                               std::uint32_t mode, std::uint32_t rdev) override;
+  Result<EntryReply> make_directory(const Caller&, Node parent, std::string_view name,
+                                    std::uint32_t mode) override;
+  Result<EntryReply> make_symlink(const Caller&, Node parent, std::string_view name,
+                                  std::string_view target) override;
   Result<EntryReply> link(const Caller&, Node node, Node parent, std::string_view name) override;
   Status unlink(const Caller&, Node parent, std::string_view name) override;
   Status remove_directory(const Caller&, Node parent, std::string_view name) override;
-  Status rename(const Caller&, Node parent, std::string_view name, Node new_parent, std::string_view new_name,
-                std::uint32_t flags) override;
+  Status rename(const Caller&, Node parent, std::string_view name, Node new_parent,
+                std::string_view new_name, std::uint32_t flags) override;
 
   Result<OpenReply> open(const Caller&, Node node, std::uint32_t flags) override;
   Result<Created> create(const Caller&, Node parent, std::string_view name, std::uint32_t mode,
                          std::uint32_t flags) override;
   Result<std::vector<Piece>> read(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                   std::uint32_t length) override;
-  Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset, ByteSpan bytes,
-                              const WriteOptions& options) override;
+  Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset,
+                              ByteSpan bytes, const WriteOptions& options) override;
   Status flush(const Caller&, std::uint64_t handle) override;
   Status fsync(const Caller&, std::uint64_t handle, bool data_only) override;
   void release(std::uint64_t handle) override;
   Status fallocate(const Caller&, std::uint64_t handle, std::uint32_t mode, std::uint64_t offset,
                    std::uint64_t length) override;
   Result<std::uint64_t> copy_range(const Caller&, const CopyRange& range) override;
-  Result<std::uint64_t> seek(const Caller&, std::uint64_t handle, std::uint64_t offset, int whence) override;
+  Result<std::uint64_t> seek(const Caller&, std::uint64_t handle, std::uint64_t offset,
+                             int whence) override;
 
   Result<std::uint64_t> open_directory(const Caller&, Node node) override;
-  Status read_directory(const Caller&, std::uint64_t handle, std::uint64_t cookie, bool with_attributes,
-                        DirectoryFiller& filler) override;
+  Status read_directory(const Caller&, std::uint64_t handle, std::uint64_t cookie,
+                        bool with_attributes, DirectoryFiller& filler) override;
   Status fsync_directory(const Caller&, std::uint64_t handle) override;
   void release_directory(std::uint64_t handle) override;
 
@@ -80,7 +85,8 @@ class MountCore final : public Vfs, private SessionListener {
   Result<StatFs> stat_fs(const Caller&, Node node) override;
 
  private:
-  /// A name and its file's attributes, as believed or as just asked. Inode 0: there is no such name.
+  /// A name and its file's attributes, as believed or as just asked. Inode 0: there is no such
+  /// name.
   struct Found {
     Attributes attributes;
     Nanoseconds valid{0};
@@ -93,16 +99,20 @@ class MountCore final : public Vfs, private SessionListener {
   void gone(BranchId branch) override;
 
   // ---- Calls (core.cc) ----
-  /// On a branch, under its present attachment; asked again under the next one when it was fenced. request: see Requests.
+  /// On a branch, under its present attachment; asked again under the next one when it was fenced.
+  /// request: see Requests.
   template <typename Request, typename Reply>
-  Status call(const View& view, Status (MetaService::*method)(const Call&, const Request&, Reply*), Request& request,
-              Reply* reply, std::uint64_t unique, std::uint64_t number = 0);
+  Status call(const View& view, Status (MetaService::*method)(const Call&, const Request&, Reply*),
+              Request& request, Reply* reply, std::uint64_t unique, std::uint64_t number = 0);
   Status meta_flush(const Caller& caller);
   void committed(FileKey file, const Attributes& now, std::uint64_t previous);
   void later(std::function<void(KernelNotifier&)> notice);
   Nanoseconds now() const { return sessions_.clock().boot(); }
-  bool exclusive(const View& view) const { return view.attached->exclusive_since(now()).has_value(); }
-  /// The view of a node that may be changed: not_permitted in the mount's own tree, read_only in images.
+  bool exclusive(const View& view) const {
+    return view.attached->exclusive_since(now()).has_value();
+  }
+  /// The view of a node that may be changed: not_permitted in the mount's own tree, read_only in
+  /// images.
   Result<View*> changeable(Node node);
 
   // ---- Lookup (lookup.cc) ----
@@ -110,64 +120,76 @@ class MountCore final : public Vfs, private SessionListener {
   Result<EntryReply> own_entry(const Caller& caller, const OwnTree::Entry& entry);
   Result<EntryReply> root_entry(const Caller& caller, const CatalogueItem& item);
   Result<Found> find(View& view, InodeId directory, std::string_view name, std::uint64_t unique);
-  Result<Found> ask_name(View& view, InodeId directory, const std::string& name, std::uint64_t unique,
-                         const NameCache::Question& question);
+  Result<Found> ask_name(View& view, InodeId directory, const std::string& name,
+                         std::uint64_t unique, const NameCache::Question& question);
   std::optional<Found> known_name(View& view, InodeId directory, std::string_view name);
-  EntryReply entry_reply(View& view, InodeId directory, std::string_view name, const Attributes& attributes,
-                         Nanoseconds valid);
+  EntryReply entry_reply(View& view, InodeId directory, std::string_view name,
+                         const Attributes& attributes, Nanoseconds valid);
   EntryReply absent_reply(View& view, Nanoseconds valid);
   std::uint8_t incarnation_of(const View& view, const Attributes& attributes);
 
   // ---- Attributes (attributes.cc) ----
   Result<Believed<Attributes>> fetch(View& view, InodeId inode, std::uint64_t unique);
-  AttributesReply attributes_reply(View& view, Node node, const Attributes& attributes, Nanoseconds valid);
-  /// The server's word on a file: what the kernel, FileIo and the node cache hold of another version is dropped.
+  AttributesReply attributes_reply(View& view, Node node, const Attributes& attributes,
+                                   Nanoseconds valid);
+  /// The server's word on a file: what the kernel, FileIo and the node cache hold of another
+  /// version is dropped.
   void heard_of(View& view, const Attributes& attributes);
-  Result<Attributes> set_length(View& view, const Caller& caller, OpenFile& file, const SetStat& change);
-  Result<Attributes> send_attributes(View& view, const Caller& caller, InodeId inode, const SetStat& change);
+  Result<Attributes> set_length(View& view, const Caller& caller, OpenFile& file,
+                                const SetStat& change);
+  Result<Attributes> send_attributes(View& view, const Caller& caller, InodeId inode,
+                                     const SetStat& change);
   /// After a change of content that the server made by itself.
   void content_changed(View& view, OpenFile& file, std::uint64_t previous, const Attributes& now);
 
   // ---- Entries (entries.cc) ----
   template <typename Request>
-  Result<Attributes> create_entry(View& view, const Caller& caller, InodeId directory, std::string_view name,
-                                  Status (MetaService::*method)(const Call&, const Request&, pb::NewEntry*),
-                                  Request& request);
-  Result<Attributes> create_kind(View& view, const Caller& caller, InodeId directory, std::string_view name,
-                                 std::uint32_t mode, std::uint32_t rdev, std::string_view target);
-  std::shared_ptr<OpenFile> guess(View& view, InodeId directory, std::string_view name, std::uint64_t unique);
+  Result<Attributes> create_entry(
+      View& view, const Caller& caller, InodeId directory, std::string_view name,
+      Status (MetaService::*method)(const Call&, const Request&, pb::NewEntry*), Request& request);
+  Result<Attributes> create_kind(View& view, const Caller& caller, InodeId directory,
+                                 std::string_view name, std::uint32_t mode, std::uint32_t rdev,
+                                 std::string_view target);
+  std::shared_ptr<OpenFile> guess(View& view, InodeId directory, std::string_view name,
+                                  std::uint64_t unique);
   void after_unlink(View& view, InodeId inode, std::uint32_t links_left);
 
   // ---- Opens (opens.cc) ----
-  Result<Attributes> gate(View& view, Node node, std::uint32_t flags, const Caller& caller, bool check_name);
-  Result<Attributes> gate_call(View& view, Node node, std::uint32_t flags, const Caller& caller, bool check_name);
+  Result<Attributes> gate(View& view, Node node, std::uint32_t flags, const Caller& caller,
+                          bool check_name);
+  Result<Attributes> gate_call(View& view, Node node, std::uint32_t flags, const Caller& caller,
+                               bool check_name);
   Result<OpenReply> open_counted(View& view, Node node, std::uint32_t flags, const Caller& caller,
                                  const std::shared_ptr<OpenFile>& file, bool again);
   Result<OpenReply> serve(View& view, Node node, std::uint32_t flags, const Caller& caller,
-                          const std::shared_ptr<OpenFile>& file, const Attributes& attributes, bool again);
+                          const std::shared_ptr<OpenFile>& file, const Attributes& attributes,
+                          bool again);
   bool sync_kernel(View& view, Node node, const Attributes& attributes);
   void close_counted(OpenFile& file, bool writer);
 
   // ---- Bytes (bytes.cc) ----
   Status write_here(FileHandle& handle, const FileIo::Write& request);
-  Result<std::uint64_t> append(FileHandle& handle, FileIo::Write request, const WriteOptions& options);
+  Result<std::uint64_t> append(FileHandle& handle, FileIo::Write request,
+                               const WriteOptions& options);
   Status drop_privileges(const Caller& caller, FileHandle& handle);
-  void overwritten(FileHandle& handle, std::uint64_t kernel_offset, std::uint64_t offset, std::uint64_t length);
+  void overwritten(FileHandle& handle, std::uint64_t kernel_offset, std::uint64_t offset,
+                   std::uint64_t length);
   Status settle(const Caller& caller, FileHandle& handle);
 
   // ---- Space (space.cc) ----
-  Result<std::uint64_t> ask_copy(FileHandle& from, FileHandle& to, const CopyRange& range, const Caller& caller);
-  Result<std::uint64_t> seek_in_map(FileHandle& handle, std::uint64_t offset, bool data, std::uint64_t length,
-                                    std::uint64_t unique);
+  Result<std::uint64_t> ask_copy(FileHandle& from, FileHandle& to, const CopyRange& range,
+                                 const Caller& caller);
+  Result<std::uint64_t> seek_in_map(FileHandle& handle, std::uint64_t offset, bool data,
+                                    std::uint64_t length, std::uint64_t unique);
 
   // ---- Directories (directories.cc) ----
-  Result<ListedPage> list_view(DirectoryHandle& handle, const std::string& after, bool with_attributes,
-                               std::uint64_t unique);
+  Result<ListedPage> list_view(DirectoryHandle& handle, const std::string& after,
+                               bool with_attributes, std::uint64_t unique);
   Result<ListedPage> list_own(DirectoryHandle& handle, std::uint64_t unique);
-  bool add_name(DirectoryHandle& handle, const ListedName& name, std::uint64_t next, bool with_attributes,
-                DirectoryFiller& filler);
-  Result<bool> add_dots(DirectoryHandle& handle, std::uint64_t cookie, bool with_attributes, std::uint64_t unique,
-                        DirectoryFiller& filler);
+  bool add_name(DirectoryHandle& handle, const ListedName& name, std::uint64_t next,
+                bool with_attributes, DirectoryFiller& filler);
+  Result<bool> add_dots(DirectoryHandle& handle, std::uint64_t cookie, bool with_attributes,
+                        std::uint64_t unique, DirectoryFiller& filler);
 
   // ---- Extended attributes (xattrs.cc) ----
   Result<NameCache::Xattrs> xattr_names(View& view, InodeId inode, std::uint64_t unique);
@@ -188,7 +210,8 @@ class MountCore final : public Vfs, private SessionListener {
   OpenFiles open_files_;
   HandleTable<FileHandle> files_;
   HandleTable<DirectoryHandle> directories_;
-  std::unique_ptr<ThreadPool> notices_;  // what may not be told to the kernel from the handler of a request
+  std::unique_ptr<ThreadPool>
+      notices_;  // what may not be told to the kernel from the handler of a request
 };
 
 }  // namespace starlane::client

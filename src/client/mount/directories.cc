@@ -26,8 +26,8 @@ Status MountCore::fsync_directory(const Caller& caller, std::uint64_t id) {
   return meta_flush(caller);
 }
 
-Status MountCore::read_directory(const Caller& caller, std::uint64_t id, std::uint64_t cookie, bool with_attributes,
-                                 DirectoryFiller& filler) {
+Status MountCore::read_directory(const Caller& caller, std::uint64_t id, std::uint64_t cookie,
+                                 bool with_attributes, DirectoryFiller& filler) {
   const std::shared_ptr<DirectoryHandle> handle = SL_TRY(directories_.at(id));
   if (handle->view != nullptr && handle->view->attached->gone())
     return Status(Errc::stale_handle, "the volume is not there any more");
@@ -50,26 +50,29 @@ Status MountCore::read_directory(const Caller& caller, std::uint64_t id, std::ui
   }
 }
 
-Result<bool> MountCore::add_dots(DirectoryHandle& handle, std::uint64_t cookie, bool with_attributes,
-                                 std::uint64_t unique, DirectoryFiller& filler) {
+Result<bool> MountCore::add_dots(DirectoryHandle& handle, std::uint64_t cookie,
+                                 bool with_attributes, std::uint64_t unique,
+                                 DirectoryFiller& filler) {
   if (cookie >= kDots) return true;
   const ViewId view = handle.view == nullptr ? kOwnView : handle.view->view();
   std::uint64_t above = st_ino(kOwnView, kRootInode);
   if (handle.view == nullptr) {
     above = st_ino(kOwnView, SL_TRY(own_.attributes(handle.node.inode)).parent);
   } else if (handle.node.inode == kRootInode) {
-    above = st_ino(kOwnView, handle.view->attached->target.volume.empty() ? kPublicInode : kVolumesInode);
+    above = st_ino(kOwnView,
+                   handle.view->attached->target.volume.empty() ? kPublicInode : kVolumesInode);
   } else {
     above = st_ino(view, SL_TRY(fetch(*handle.view, handle.node.inode, unique)).value.parent);
   }
   const EntryReply nothing;  // counts as no lookup
   const EntryReply* entry = with_attributes ? &nothing : nullptr;
-  if (cookie == 0 && !filler.add(".", st_ino(view, handle.node.inode), kDirectoryType, 1, entry)) return false;
+  if (cookie == 0 && !filler.add(".", st_ino(view, handle.node.inode), kDirectoryType, 1, entry))
+    return false;
   return filler.add("..", above, kDirectoryType, kDots, entry);
 }
 
-bool MountCore::add_name(DirectoryHandle& handle, const ListedName& name, std::uint64_t next, bool with_attributes,
-                         DirectoryFiller& filler) {
+bool MountCore::add_name(DirectoryHandle& handle, const ListedName& name, std::uint64_t next,
+                         bool with_attributes, DirectoryFiller& filler) {
   if (!with_attributes) return filler.add(name.name, name.ino, name.type, next, nullptr);
   EntryReply entry;
   if (handle.view == nullptr) return filler.add(name.name, name.ino, name.type, next, &entry);
@@ -77,15 +80,16 @@ bool MountCore::add_name(DirectoryHandle& handle, const ListedName& name, std::u
   View& view = *handle.view;
   const auto known = known_name(view, handle.node.inode, name.name);
   if (known && !known->attributes.inode) return true;  // removed since
-  if (!known || known->attributes.inode != name.inode) return filler.add(name.name, name.ino, name.type, next, &entry);
+  if (!known || known->attributes.inode != name.inode)
+    return filler.add(name.name, name.ino, name.type, next, &entry);
   entry = entry_reply(view, handle.node.inode, name.name, known->attributes, known->valid);
   if (filler.add(name.name, name.ino, name.type, next, &entry)) return true;
   forget(entry.node, 1);  // it was not taken
   return false;
 }
 
-Result<ListedPage> MountCore::list_view(DirectoryHandle& handle, const std::string& after, bool with_attributes,
-                                        std::uint64_t unique) {
+Result<ListedPage> MountCore::list_view(DirectoryHandle& handle, const std::string& after,
+                                        bool with_attributes, std::uint64_t unique) {
   View& view = *handle.view;
   const NameCache::Question question = names_.ask();
   pb::ReadDirectoryRequest request;
@@ -106,7 +110,8 @@ Result<ListedPage> MountCore::list_view(DirectoryHandle& handle, const std::stri
       names_.learn_name(question, view.file(handle.node.inode), entry.name(), inode);
       heard_of(view, attributes);
     }
-    page.names.push_back({std::move(*entry.mutable_name()), inode, entry.type(), st_ino(view.view(), inode)});
+    page.names.push_back(
+        {std::move(*entry.mutable_name()), inode, entry.type(), st_ino(view.view(), inode)});
   }
   return page;
 }
@@ -116,7 +121,8 @@ Result<ListedPage> MountCore::list_own(DirectoryHandle& handle, std::uint64_t un
   ListedPage page;
   page.end = true;
   for (const OwnTree::Entry& entry : own_.list(handle.node.inode, *listing)) {
-    const std::uint64_t ino = entry.item ? st_ino(entry.item->view, kRootInode) : st_ino(kOwnView, entry.inode);
+    const std::uint64_t ino =
+        entry.item ? st_ino(entry.item->view, kRootInode) : st_ino(kOwnView, entry.inode);
     page.names.push_back({entry.name, entry.inode, kDirectoryType, ino});
   }
   return page;

@@ -31,9 +31,9 @@ class Unlinking {
 // ---- Making ----
 
 template <typename Request>
-Result<Attributes> MountCore::create_entry(View& view, const Caller& caller, InodeId directory, std::string_view name,
-                                           Status (MetaService::*method)(const Call&, const Request&, pb::NewEntry*),
-                                           Request& request) {
+Result<Attributes> MountCore::create_entry(
+    View& view, const Caller& caller, InodeId directory, std::string_view name,
+    Status (MetaService::*method)(const Call&, const Request&, pb::NewEntry*), Request& request) {
   const FileKey parent = view.file(directory);
   const NameCache::Question question = names_.ask();
   const Requests::Number number = sessions_.requests().begin(caller.unique);
@@ -48,8 +48,9 @@ Result<Attributes> MountCore::create_entry(View& view, const Caller& caller, Ino
   return attributes;
 }
 
-Result<Attributes> MountCore::create_kind(View& view, const Caller& caller, InodeId directory, std::string_view name,
-                                          std::uint32_t mode, std::uint32_t rdev, std::string_view target) {
+Result<Attributes> MountCore::create_kind(View& view, const Caller& caller, InodeId directory,
+                                          std::string_view name, std::uint32_t mode,
+                                          std::uint32_t rdev, std::string_view target) {
   pb::CreateRequest request;
   request.set_parent(directory.value);
   request.set_name(std::string(name));
@@ -62,8 +63,8 @@ Result<Attributes> MountCore::create_kind(View& view, const Caller& caller, Inod
   return create_entry(view, caller, directory, name, method, request);
 }
 
-Result<EntryReply> MountCore::make_node(const Caller& caller, Node parent, std::string_view name, std::uint32_t mode,
-                                        std::uint32_t rdev) {
+Result<EntryReply> MountCore::make_node(const Caller& caller, Node parent, std::string_view name,
+                                        std::uint32_t mode, std::uint32_t rdev) {
   View* view = SL_TRY(changeable(parent));
   if ((mode & S_IFMT) == 0) mode |= S_IFREG;
   const Attributes made =
@@ -71,8 +72,8 @@ Result<EntryReply> MountCore::make_node(const Caller& caller, Node parent, std::
   return entry_reply(*view, parent.inode, name, made, options_.names.shared_ttl);
 }
 
-Result<EntryReply> MountCore::make_directory(const Caller& caller, Node parent, std::string_view name,
-                                             std::uint32_t mode) {
+Result<EntryReply> MountCore::make_directory(const Caller& caller, Node parent,
+                                             std::string_view name, std::uint32_t mode) {
   View* view = SL_TRY(changeable(parent));
   const std::uint32_t kept = (mode & 07777 & ~caller.umask) | S_IFDIR;
   const Attributes made = SL_TRY(create_kind(*view, caller, parent.inode, name, kept, 0, {}));
@@ -82,11 +83,13 @@ Result<EntryReply> MountCore::make_directory(const Caller& caller, Node parent, 
 Result<EntryReply> MountCore::make_symlink(const Caller& caller, Node parent, std::string_view name,
                                            std::string_view target) {
   View* view = SL_TRY(changeable(parent));
-  const Attributes made = SL_TRY(create_kind(*view, caller, parent.inode, name, S_IFLNK | 0777, 0, target));
+  const Attributes made =
+      SL_TRY(create_kind(*view, caller, parent.inode, name, S_IFLNK | 0777, 0, target));
   return entry_reply(*view, parent.inode, name, made, options_.names.shared_ttl);
 }
 
-Result<EntryReply> MountCore::link(const Caller& caller, Node node, Node parent, std::string_view name) {
+Result<EntryReply> MountCore::link(const Caller& caller, Node node, Node parent,
+                                   std::string_view name) {
   View* view = SL_TRY(changeable(parent));
   if (node.slot != parent.slot) return {Errc::cross_device, "a link stays in its volume"};
   pb::LinkRequest request;
@@ -106,8 +109,10 @@ Result<EntryReply> MountCore::link(const Caller& caller, Node node, Node parent,
 
 // ---- Removing ----
 
-std::shared_ptr<OpenFile> MountCore::guess(View& view, InodeId directory, std::string_view name, std::uint64_t unique) {
-  // Only whether it is open here hangs on it. A wrong guess is set right by the server's feed of what was unlinked.
+std::shared_ptr<OpenFile> MountCore::guess(View& view, InodeId directory, std::string_view name,
+                                           std::uint64_t unique) {
+  // Only whether it is open here hangs on it. A wrong guess is set right by the server's feed of
+  // what was unlinked.
   InodeId inode = names_.last_known(view.file(directory), name);
   if (!inode) {
     const Result<Found> found = find(view, directory, name, unique);
@@ -119,8 +124,10 @@ std::shared_ptr<OpenFile> MountCore::guess(View& view, InodeId directory, std::s
 void MountCore::after_unlink(View& view, InodeId inode, std::uint32_t links_left) {
   if (!inode || links_left != 0) return;
   const FileKey file = view.file(inode);
-  if (const auto open = open_files_.find(file); open && open->open()) open->mark_unlinked();
-  else io_.discard(file, 0);
+  if (const auto open = open_files_.find(file); open && open->open())
+    open->mark_unlinked();
+  else
+    io_.discard(file, 0);
 }
 
 Status MountCore::unlink(const Caller& caller, Node parent, std::string_view name) {
@@ -156,7 +163,8 @@ Status MountCore::remove_directory(const Caller& caller, Node parent, std::strin
   names.touch_name(view->file(parent.inode), name);
   names.touch_attributes(view->file(parent.inode));
   if (known) names.touch_attributes(view->file(known));
-  SL_TRY(call(*view, &MetaService::remove_directory, request, &reply, caller.unique, number.value()));
+  SL_TRY(
+      call(*view, &MetaService::remove_directory, request, &reply, caller.unique, number.value()));
   names.now(view->file(parent.inode), name, InodeId());
   return {};
 }
@@ -167,7 +175,8 @@ Status MountCore::rename(const Caller& caller, Node parent, std::string_view nam
                          std::string_view new_name, std::uint32_t flags) {
   constexpr std::uint32_t kExchange = 2;
   View* view = SL_TRY(changeable(parent));
-  if (new_parent.slot != parent.slot) return Status(Errc::cross_device, "a rename stays in its volume");
+  if (new_parent.slot != parent.slot)
+    return Status(Errc::cross_device, "a rename stays in its volume");
   if ((flags & ~3u) != 0) return Status(Errc::invalid, "unknown rename flags");
   const FileKey from = view->file(parent.inode);
   const FileKey to = view->file(new_parent.inode);
@@ -197,10 +206,12 @@ Status MountCore::rename(const Caller& caller, Node parent, std::string_view nam
   names.now(view->file(moved.inode), moved);
   names.now(to, new_name, moved.inode);
   names.now(from, name, flags & kExchange ? replaced.inode : InodeId());
-  nodes_.renamed({view->slot, incarnation_of(*view, moved), moved.inode}, new_parent.inode, new_name);
+  nodes_.renamed({view->slot, incarnation_of(*view, moved), moved.inode}, new_parent.inode,
+                 new_name);
   if (flags & kExchange) {
     names.now(view->file(replaced.inode), replaced);
-    nodes_.renamed({view->slot, incarnation_of(*view, replaced), replaced.inode}, parent.inode, name);
+    nodes_.renamed({view->slot, incarnation_of(*view, replaced), replaced.inode}, parent.inode,
+                   name);
   } else if (reply.has_replaced()) {
     if (replaced.nlink != 0) names.now(view->file(replaced.inode), replaced);
     after_unlink(*view, replaced.inode, replaced.nlink);

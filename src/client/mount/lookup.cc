@@ -27,8 +27,10 @@ void MountCore::forget(Node node, std::uint64_t lookups) {
 
 // ---- The mount's own tree ----
 
-Result<EntryReply> MountCore::lookup_own(const Caller& caller, InodeId directory, std::string_view name) {
-  std::shared_ptr<const Listing> listing = SL_TRY(catalogue_.listing(options_.catalogue_age, caller.unique));
+Result<EntryReply> MountCore::lookup_own(const Caller& caller, InodeId directory,
+                                         std::string_view name) {
+  std::shared_ptr<const Listing> listing =
+      SL_TRY(catalogue_.listing(options_.catalogue_age, caller.unique));
   auto entry = own_.find(directory, name, *listing);
   if (!entry) {  // perhaps it is new
     listing = SL_TRY(catalogue_.listing(options_.missing_age, caller.unique));
@@ -58,7 +60,8 @@ Result<EntryReply> MountCore::root_entry(const Caller& caller, const CatalogueIt
 
 // ---- Names in views ----
 
-std::optional<MountCore::Found> MountCore::known_name(View& view, InodeId directory, std::string_view name) {
+std::optional<MountCore::Found> MountCore::known_name(View& view, InodeId directory,
+                                                      std::string_view name) {
   const auto known = names_.name(*view.attached, directory, name);
   if (!known) return std::nullopt;
   if (!known->value) return Found{{}, known->valid};
@@ -67,19 +70,23 @@ std::optional<MountCore::Found> MountCore::known_name(View& view, InodeId direct
   return Found{attributes->value, std::min(known->valid, attributes->valid)};
 }
 
-Result<MountCore::Found> MountCore::find(View& view, InodeId directory, std::string_view name, std::uint64_t unique) {
+Result<MountCore::Found> MountCore::find(View& view, InodeId directory, std::string_view name,
+                                         std::uint64_t unique) {
   if (auto known = known_name(view, directory, name)) return *std::move(known);
   const NameCache::Question question = names_.ask();
   const NameKey key{view.file(directory), std::string(name)};
   return lookups_.fly(
       key, question.order,
-      [&](std::uint64_t order) { return names_.still_fresh({order, Nanoseconds(0)}, key.directory, key.name); },
+      [&](std::uint64_t order) {
+        return names_.still_fresh({order, Nanoseconds(0)}, key.directory, key.name);
+      },
       [&] { return ask_name(view, directory, key.name, unique, question); },
       [&] { return sessions_.signals().check(unique); });
 }
 
 Result<MountCore::Found> MountCore::ask_name(View& view, InodeId directory, const std::string& name,
-                                             std::uint64_t unique, const NameCache::Question& question) {
+                                             std::uint64_t unique,
+                                             const NameCache::Question& question) {
   pb::LookupRequest request;
   request.set_parent(directory.value);
   request.set_name(name);
@@ -99,11 +106,12 @@ Result<MountCore::Found> MountCore::ask_name(View& view, InodeId directory, cons
 }
 
 std::uint8_t MountCore::incarnation_of(const View& view, const Attributes& attributes) {
-  return attributes.is_regular() ? incarnations_.preferred(view.file(attributes.inode)) : std::uint8_t{0};
+  return attributes.is_regular() ? incarnations_.preferred(view.file(attributes.inode))
+                                 : std::uint8_t{0};
 }
 
-EntryReply MountCore::entry_reply(View& view, InodeId directory, std::string_view name, const Attributes& attributes,
-                                  Nanoseconds valid) {
+EntryReply MountCore::entry_reply(View& view, InodeId directory, std::string_view name,
+                                  const Attributes& attributes, Nanoseconds valid) {
   EntryReply reply;
   reply.node = {view.slot, incarnation_of(view, attributes), attributes.inode};
   reply.generation = attributes.generation;

@@ -14,7 +14,8 @@ bool truncates(std::uint32_t flags) { return (flags & O_TRUNC) != 0 && writes(fl
 
 // ---- The gate ----
 
-Result<Attributes> MountCore::gate(View& view, Node node, std::uint32_t flags, const Caller& caller, bool check_name) {
+Result<Attributes> MountCore::gate(View& view, Node node, std::uint32_t flags, const Caller& caller,
+                                   bool check_name) {
   if (view.frozen()) return SL_TRY(fetch(view, node.inode, caller.unique)).value;
   if (!truncates(flags) && exclusive(view)) {
     // Nobody else can have changed it.
@@ -34,8 +35,8 @@ Result<Attributes> MountCore::gate(View& view, Node node, std::uint32_t flags, c
   return attributes;
 }
 
-Result<Attributes> MountCore::gate_call(View& view, Node node, std::uint32_t flags, const Caller& caller,
-                                        bool check_name) {
+Result<Attributes> MountCore::gate_call(View& view, Node node, std::uint32_t flags,
+                                        const Caller& caller, bool check_name) {
   const FileKey file = view.file(node.inode);
   pb::OpenRequest request;
   request.set_inode(node.inode.value);
@@ -85,7 +86,8 @@ Result<OpenReply> MountCore::open(const Caller& caller, Node node, std::uint32_t
   return reply;
 }
 
-Result<OpenReply> MountCore::open_counted(View& view, Node node, std::uint32_t flags, const Caller& caller,
+Result<OpenReply> MountCore::open_counted(View& view, Node node, std::uint32_t flags,
+                                          const Caller& caller,
                                           const std::shared_ptr<OpenFile>& file, bool again) {
   const Attributes attributes = SL_TRY(gate(view, node, flags, caller, !again));
   if (S_ISDIR(attributes.mode)) return {Errc::is_directory, "a directory"};
@@ -113,7 +115,8 @@ bool MountCore::sync_kernel(View& view, Node node, const Attributes& attributes)
 }
 
 Result<OpenReply> MountCore::serve(View& view, Node node, std::uint32_t flags, const Caller& caller,
-                                   const std::shared_ptr<OpenFile>& file, const Attributes& attributes, bool again) {
+                                   const std::shared_ptr<OpenFile>& file,
+                                   const Attributes& attributes, bool again) {
   const bool keep = sync_kernel(view, node, attributes);
   const bool writer = writes(flags);
   const Incarnations::Open ask{.file = file->key,
@@ -124,8 +127,10 @@ Result<OpenReply> MountCore::serve(View& view, Node node, std::uint32_t flags, c
                                .unique = caller.unique,
                                .pid = caller.pid};
   OpenDecision decision = SL_TRY(incarnations_.open(ask));
-  if (decision.kind == OpenDecision::Kind::moved && again) decision = SL_TRY(incarnations_.open(ask));
-  if (decision.kind == OpenDecision::Kind::moved) return {Errc::stale_handle, "another incarnation is preferred"};
+  if (decision.kind == OpenDecision::Kind::moved && again)
+    decision = SL_TRY(incarnations_.open(ask));
+  if (decision.kind == OpenDecision::Kind::moved)
+    return {Errc::stale_handle, "another incarnation is preferred"};
 
   auto handle = std::make_shared<FileHandle>();
   handle->node = node;
@@ -134,7 +139,8 @@ Result<OpenReply> MountCore::serve(View& view, Node node, std::uint32_t flags, c
   handle->flags = flags;
   handle->writer = writer;
   handle->passthrough = decision.kind == OpenDecision::Kind::passthrough;
-  // Appending where others append too: the server says where, so the kernel must not cache what it thinks.
+  // Appending where others append too: the server says where, so the kernel must not cache what it
+  // thinks.
   const bool append_shared = writer && (flags & O_APPEND) != 0 && !exclusive(view);
   handle->direct = decision.kind == OpenDecision::Kind::direct ||
                    (!handle->passthrough && ((flags & O_DIRECT) != 0 || append_shared));
@@ -154,8 +160,8 @@ Result<OpenReply> MountCore::serve(View& view, Node node, std::uint32_t flags, c
   return reply;
 }
 
-Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::string_view name, std::uint32_t mode,
-                                       std::uint32_t flags) {
+Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::string_view name,
+                                       std::uint32_t mode, std::uint32_t flags) {
   View* view = SL_TRY(changeable(parent));
   const std::uint32_t kept = (mode & 07777 & ~caller.umask) | S_IFREG;
   Result<Attributes> made = create_kind(*view, caller, parent.inode, name, kept, 0, {});
@@ -166,7 +172,8 @@ Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::s
     Created created;
     created.entry = SL_TRY(lookup(caller, parent, name));
     if (!created.entry.node.inode) return {Errc::stale_handle, "the name came and went"};
-    if (!S_ISREG(created.entry.attributes.stat.mode)) return {Errc::exists, "there is something else of this name"};
+    if (!S_ISREG(created.entry.attributes.stat.mode))
+      return {Errc::exists, "there is something else of this name"};
     created.open = SL_TRY(open(caller, created.entry.node, flags));
     return created;
   }

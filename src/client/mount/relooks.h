@@ -1,5 +1,5 @@
-// Who was told to look a name up again: the open that follows is served whatever happens meanwhile, for the kernel gives
-// an application ESTALE when it gets it twice. Any thread.
+// Who was told to look a name up again: the open that follows is served whatever happens meanwhile,
+// for the kernel gives an application ESTALE when it gets it twice. Any thread.
 #pragma once
 #include <cstdint>
 #include <unordered_map>

@@ -15,10 +15,11 @@ constexpr std::uint64_t kCopyLimit = 1_GiB;  // of one call: 16 chunks a transac
 
 }  // namespace
 
-Status MountCore::fallocate(const Caller& caller, std::uint64_t id, std::uint32_t mode, std::uint64_t offset,
-                            std::uint64_t length) {
+Status MountCore::fallocate(const Caller& caller, std::uint64_t id, std::uint32_t mode,
+                            std::uint64_t offset, std::uint64_t length) {
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
-  if (handle->view->frozen()) return Status(Errc::read_only, "a published data set cannot be changed");
+  if (handle->view->frozen())
+    return Status(Errc::read_only, "a published data set cannot be changed");
   if (!handle->writer) return Status(Errc::bad_handle, "not open for writing");
   View& view = *handle->view;
   OpenFile& file = *handle->file;
@@ -43,8 +44,10 @@ Status MountCore::fallocate(const Caller& caller, std::uint64_t id, std::uint32_
   }
   // Only an extension can be mirrored into what is mapped; zeroes in the middle cannot.
   const bool extends = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) == 0;
-  if (!extends) incarnations_.remote_change(file.key);
-  else if (attributes.length > old.length) incarnations_.local_truncate(file.key, attributes.length);
+  if (!extends)
+    incarnations_.remote_change(file.key);
+  else if (attributes.length > old.length)
+    incarnations_.local_truncate(file.key, attributes.length);
   content_changed(view, file, previous, attributes);
   return {};
 }
@@ -82,7 +85,8 @@ Result<std::uint64_t> MountCore::ask_copy(FileHandle& from, FileHandle& to, cons
   {
     NameCache::Change names(names_);
     names.touch_attributes(file.key);
-    const Status status = call(view, &MetaService::copy_range, request, &reply, caller.unique, number.value());
+    const Status status =
+        call(view, &MetaService::copy_range, request, &reply, caller.unique, number.value());
     // Then the kernel copies the bytes.
     if (status.code() == Errc::unsupported || status.code() == Errc::not_implemented)
       return Status(Errc::cross_device, status.text());
@@ -98,18 +102,21 @@ Result<std::uint64_t> MountCore::ask_copy(FileHandle& from, FileHandle& to, cons
 
 // ---- Holes ----
 
-Result<std::uint64_t> MountCore::seek(const Caller& caller, std::uint64_t id, std::uint64_t offset, int whence) {
+Result<std::uint64_t> MountCore::seek(const Caller& caller, std::uint64_t id, std::uint64_t offset,
+                                      int whence) {
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
-  if (whence != SEEK_DATA && whence != SEEK_HOLE) return {Errc::invalid, "only SEEK_DATA and SEEK_HOLE"};
+  if (whence != SEEK_DATA && whence != SEEK_HOLE)
+    return {Errc::invalid, "only SEEK_DATA and SEEK_HOLE"};
   if (!handle->view->frozen()) SL_TRY(io_.flush(handle->file->key, Safety::accepted));
-  const Believed<Attributes> believed = SL_TRY(fetch(*handle->view, handle->file->key.inode, caller.unique));
+  const Believed<Attributes> believed =
+      SL_TRY(fetch(*handle->view, handle->file->key.inode, caller.unique));
   const std::uint64_t length = believed.value.length;
   if (offset >= length) return {Errc::no_device, "beyond the end of the file"};
   return seek_in_map(*handle, offset, whence == SEEK_DATA, length, caller.unique);
 }
 
-Result<std::uint64_t> MountCore::seek_in_map(FileHandle& handle, std::uint64_t offset, bool data, std::uint64_t length,
-                                             std::uint64_t unique) {
+Result<std::uint64_t> MountCore::seek_in_map(FileHandle& handle, std::uint64_t offset, bool data,
+                                             std::uint64_t length, std::uint64_t unique) {
   constexpr std::uint32_t kChunks = 256;  // of one call
   std::uint64_t at = offset;              // all before is of the other kind
   for (std::uint64_t first = offset / kChunkSize; first * kChunkSize < length; first += kChunks) {
@@ -156,7 +163,8 @@ Result<StatFs> MountCore::stat_fs(const Caller& caller, Node node) {
   answer.blocks = total / unit;
   answer.blocks_free = left / unit;
   constexpr std::uint64_t kUnlimitedFiles = std::uint64_t{1} << 32;
-  const std::uint64_t files = reply.quota_inodes() != 0 ? reply.quota_inodes() : reply.inodes() + kUnlimitedFiles;
+  const std::uint64_t files =
+      reply.quota_inodes() != 0 ? reply.quota_inodes() : reply.inodes() + kUnlimitedFiles;
   answer.files = view->frozen() ? reply.inodes() : files;
   answer.files_free = view->frozen() ? 0 : files - std::min(files, reply.inodes());
   return answer;

@@ -1,5 +1,5 @@
-// Extended attributes. The kernel asks for some that nobody ever set, at each write or listing: which names a file has is
-// remembered.
+// Extended attributes. The kernel asks for some that nobody ever set, at each write or listing:
+// which names a file has is remembered.
 #include <algorithm>
 
 #include "client/mount/call.h"
@@ -13,7 +13,8 @@ Result<NameCache::Xattrs> MountCore::xattr_names(View& view, InodeId inode, std:
   request.set_inode(inode.value);
   pb::XattrReply reply;
   SL_TRY(node_status(call(view, &MetaService::list_xattrs, request, &reply, unique)));
-  auto names = std::make_shared<const std::vector<std::string>>(reply.names().begin(), reply.names().end());
+  auto names =
+      std::make_shared<const std::vector<std::string>>(reply.names().begin(), reply.names().end());
   names_.learn_xattrs(question, view.file(inode), names);
   return NameCache::Xattrs(names);
 }
@@ -38,8 +39,8 @@ Result<std::vector<std::string>> MountCore::list_xattrs(const Caller& caller, No
   return *SL_TRY(xattr_names(*view, node.inode, caller.unique));
 }
 
-Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view name, std::string_view value,
-                            std::uint32_t flags) {
+Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view name,
+                            std::string_view value, std::uint32_t flags) {
   View* view = SL_TRY(changeable(node));
   pb::XattrRequest request;
   request.set_inode(node.inode.value);
@@ -50,7 +51,8 @@ Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view na
   pb::Empty reply;
   NameCache::Change names(names_);
   names.touch_attributes(view->file(node.inode));
-  return node_status(call(*view, &MetaService::set_xattr, request, &reply, caller.unique, number.value()));
+  return node_status(
+      call(*view, &MetaService::set_xattr, request, &reply, caller.unique, number.value()));
 }
 
 Status MountCore::remove_xattr(const Caller& caller, Node node, std::string_view name) {
@@ -62,7 +64,8 @@ Status MountCore::remove_xattr(const Caller& caller, Node node, std::string_view
   pb::Empty reply;
   NameCache::Change names(names_);
   names.touch_attributes(view->file(node.inode));
-  return node_status(call(*view, &MetaService::remove_xattr, request, &reply, caller.unique, number.value()));
+  return node_status(
+      call(*view, &MetaService::remove_xattr, request, &reply, caller.unique, number.value()));
 }
 
 }  // namespace starlane::client

@@ -53,7 +53,8 @@ Stat stat_of(ViewId view, const Attributes& attributes, const std::optional<Dirt
       .ctime = attributes.ctime,
   };
   if (dirty) {
-    // What is not committed counts as held: a file with data and no blocks looks like a hole to cp and tar.
+    // What is not committed counts as held: a file with data and no blocks looks like a hole to cp
+    // and tar.
     if (dirty->length > stat.length) stat.blocks += (dirty->length - stat.length + 511) / 512;
     stat.blocks = std::max<std::uint64_t>(stat.blocks, 1);
     stat.length = std::max(stat.length, dirty->length);

@@ -1,4 +1,5 @@
-// A file's attributes as this client keeps them, from the wire's and to what a front end shows. Pure.
+// A file's attributes as this client keeps them, from the wire's and to what a front end shows.
+// Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -34,7 +35,9 @@ Attributes attributes_of(const pb::Attributes& wire);
 void put_time(const WallTime& time, pb::Time* out);
 
 /// st_ino: the same on every host and after every restart, different in clones and snapshots.
-constexpr std::uint64_t st_ino(ViewId view, InodeId inode) { return std::uint64_t{view.value} << 40 | inode.value; }
+constexpr std::uint64_t st_ino(ViewId view, InodeId inode) {
+  return std::uint64_t{view.value} << 40 | inode.value;
+}
 
 /// dirty: what of it is not committed yet.
 Stat stat_of(ViewId view, const Attributes& attributes, const std::optional<DirtyState>& dirty);

@@ -1,5 +1,5 @@
-// A map that forgets what was used least recently when it is full: in shards, so that threads meet seldom. Any thread.
-// Locks: each shard's own, a leaf.
+// A map that forgets what was used least recently when it is full: in shards, so that threads meet
+// seldom. Any thread. Locks: each shard's own, a leaf.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -65,7 +65,8 @@ class BoundedMap {
   struct Shard {
     Mutex m;
     std::list<std::pair<Key, Value>> order SL_GUARDED_BY(m);  // most recently used first
-    std::unordered_map<Key, typename std::list<std::pair<Key, Value>>::iterator, Hash> index SL_GUARDED_BY(m);
+    std::unordered_map<Key, typename std::list<std::pair<Key, Value>>::iterator, Hash> index
+        SL_GUARDED_BY(m);
   };
 
   Shard& shard_of(const Key& key) { return shards_[(Hash{}(key) >> 7) % kShards]; }

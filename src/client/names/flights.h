@@ -1,4 +1,5 @@
-// Equal questions asked at the same time are asked once. Any thread; who joins waits for the first asker's answer.
+// Equal questions asked at the same time are asked once. Any thread; who joins waits for the first
+// asker's answer.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,11 +16,13 @@ namespace starlane::client {
 template <typename Key, typename Answer, typename Hash = std::hash<Key>>
 class Flights {
  public:
-  /// ask: answers for everyone who joins. may_join: called with what the asker's `order` was, under this object's lock;
-  /// false: that question was asked too early, ask again. A joiner of an asker that was interrupted asks itself; its own
-  /// wait ends when `check` fails.
-  Result<Answer> fly(const Key& key, std::uint64_t order, const std::function<bool(std::uint64_t)>& may_join,
-                     const std::function<Result<Answer>()>& ask, const std::function<Status()>& check) {
+  /// ask: answers for everyone who joins. may_join: called with what the asker's `order` was, under
+  /// this object's lock; false: that question was asked too early, ask again. A joiner of an asker
+  /// that was interrupted asks itself; its own wait ends when `check` fails.
+  Result<Answer> fly(const Key& key, std::uint64_t order,
+                     const std::function<bool(std::uint64_t)>& may_join,
+                     const std::function<Result<Answer>()>& ask,
+                     const std::function<Status()>& check) {
     while (true) {
       auto [flight, mine] = join(key, order, may_join);
       if (mine) return land(key, flight, ask());
@@ -38,8 +41,8 @@ class Flights {
     std::unique_ptr<Result<Answer>> answer;
   };
 
-  std::pair<std::shared_ptr<Flight>, bool> join(const Key& key, std::uint64_t order,
-                                                const std::function<bool(std::uint64_t)>& may_join) {
+  std::pair<std::shared_ptr<Flight>, bool> join(
+      const Key& key, std::uint64_t order, const std::function<bool(std::uint64_t)>& may_join) {
     MutexLock lock(m_);
     std::shared_ptr<Flight>& flight = flying_[key];
     if (flight && !flight->landed && may_join(flight->order)) return {flight, false};
@@ -55,7 +58,8 @@ class Flights {
     return flight.landed;
   }
 
-  Result<Answer> land(const Key& key, const std::shared_ptr<Flight>& flight, Result<Answer> answer) {
+  Result<Answer> land(const Key& key, const std::shared_ptr<Flight>& flight,
+                      Result<Answer> answer) {
     MutexLock lock(m_);
     flight->answer = std::make_unique<Result<Answer>>(answer);
     flight->landed = true;

@@ -8,19 +8,24 @@ namespace {
 NameKey attributes_key(FileKey file) { return {file, {}}; }
 
 bool same_but_content(const Attributes& a, const Attributes& b) {
-  return a.mode == b.mode && a.nlink == b.nlink && a.uid == b.uid && a.gid == b.gid && a.rdev == b.rdev &&
-         a.generation == b.generation && a.parent == b.parent;
+  return a.mode == b.mode && a.nlink == b.nlink && a.uid == b.uid && a.gid == b.gid &&
+         a.rdev == b.rdev && a.generation == b.generation && a.parent == b.parent;
 }
 
 }  // namespace
 
 NameCache::NameCache(const Clock& clock, const Options& options)
-    : clock_(clock), options_(options), attributes_(options.attributes), names_(options.names), xattrs_(options.xattrs) {}
+    : clock_(clock),
+      options_(options),
+      attributes_(options.attributes),
+      names_(options.names),
+      xattrs_(options.xattrs) {}
 
 Nanoseconds NameCache::valid(const Attached& view, Nanoseconds asked_at) const {
   if (view.frozen) return options_.frozen_ttl;
   const Nanoseconds now = clock_.boot();
-  if (const auto since = view.exclusive_since(now); since && asked_at >= *since) return options_.shared_ttl;
+  if (const auto since = view.exclusive_since(now); since && asked_at >= *since)
+    return options_.shared_ttl;
   const Nanoseconds until = asked_at + options_.shared_ttl;
   return until > now ? until - now : Nanoseconds::zero();
 }
@@ -33,12 +38,14 @@ std::optional<Believed<Attributes>> NameCache::attributes(const Attached& view, 
   return Believed<Attributes>{known->attributes, left};
 }
 
-std::optional<Believed<InodeId>> NameCache::name(const Attached& view, InodeId directory, std::string_view name) {
+std::optional<Believed<InodeId>> NameCache::name(const Attached& view, InodeId directory,
+                                                 std::string_view name) {
   const auto known = names_.find({{view.branch, directory}, std::string(name)});
   if (!known) return std::nullopt;
   const Nanoseconds left = valid(view, known->asked_at);
   if (left == Nanoseconds::zero()) return std::nullopt;
-  // Another host may create the name at any time, and who is told of it must find it: absence is never assumed there.
+  // Another host may create the name at any time, and who is told of it must find it: absence is
+  // never assumed there.
   const auto since = view.exclusive_since(clock_.boot());
   if (!known->inode && !view.frozen && !(since && known->asked_at >= *since)) return std::nullopt;
   return Believed<InodeId>{known->inode, left};
@@ -49,18 +56,23 @@ InodeId NameCache::last_known(FileKey directory, std::string_view name) {
   return known ? known->inode : InodeId();
 }
 
-void NameCache::if_fresh(const Question& question, const NameKey& key, const std::function<void()>& keep) {
+void NameCache::if_fresh(const Question& question, const NameKey& key,
+                         const std::function<void()>& keep) {
   Stripe& stripe = stripe_of(key);
   MutexLock lock(stripe.m);
   if (stripe.changing == 0 && stripe.last <= question.order) keep();
 }
 
-void NameCache::learn_attributes(const Question& question, BranchId branch, const Attributes& attributes) {
+void NameCache::learn_attributes(const Question& question, BranchId branch,
+                                 const Attributes& attributes) {
   const FileKey file{branch, attributes.inode};
-  if_fresh(question, attributes_key(file), [&] { attributes_.put(file, {attributes, question.asked_at}); });
+  if_fresh(question, attributes_key(file), [&] {
+    attributes_.put(file, {attributes, question.asked_at});
+  });
 }
 
-void NameCache::learn_name(const Question& question, FileKey directory, std::string_view name, InodeId inode) {
+void NameCache::learn_name(const Question& question, FileKey directory, std::string_view name,
+                           InodeId inode) {
   const NameKey key{directory, std::string(name)};
   if_fresh(question, key, [&] { names_.put(key, {inode, question.asked_at}); });
 }
@@ -80,7 +92,9 @@ void NameCache::learn_xattrs(const Question& question, FileKey file, Xattrs name
   std::size_t bytes = 0;
   for (const std::string& name : *names) bytes += name.size();
   if (bytes > 4096) return;  // rare, and the limit of this cache is in entries
-  if_fresh(question, attributes_key(file), [&] { xattrs_.put(file, {std::move(names), question.asked_at}); });
+  if_fresh(question, attributes_key(file), [&] {
+    xattrs_.put(file, {std::move(names), question.asked_at});
+  });
 }
 
 void NameCache::forget_attributes(FileKey file) { attributes_.erase(file); }
@@ -130,7 +144,9 @@ void NameCache::Change::touch(NameKey key) {
 }
 
 void NameCache::Change::touch_attributes(FileKey file) { touch(attributes_key(file)); }
-void NameCache::Change::touch_name(FileKey directory, std::string_view name) { touch({directory, std::string(name)}); }
+void NameCache::Change::touch_name(FileKey directory, std::string_view name) {
+  touch({directory, std::string(name)});
+}
 
 void NameCache::Change::now(FileKey file, const Attributes& attributes) {
   const NameKey key = attributes_key(file);
@@ -148,8 +164,10 @@ NameCache::Change::~Change() {
   for (const Touched& touched : touched_) {
     cache_->end(*this, touched.key, touched.order, [&](bool alone) {
       if (touched.key.name.empty()) {
-        if (alone && touched.attributes) cache_->attributes_.put(touched.key.directory, {*touched.attributes, sent_at_});
-        else cache_->attributes_.erase(touched.key.directory);
+        if (alone && touched.attributes)
+          cache_->attributes_.put(touched.key.directory, {*touched.attributes, sent_at_});
+        else
+          cache_->attributes_.erase(touched.key.directory);
         cache_->xattrs_.erase(touched.key.directory);
       } else if (alone && touched.inode) {
         cache_->names_.put(touched.key, {*touched.inode, sent_at_});

@@ -1,6 +1,6 @@
-// What this client knows of names and attributes, in bounded caches that never hold what a change of this client's own
-// has overtaken: an answer that was asked before a change is not kept after it. Any thread. Locks: a stripe's, then a
-// shard's of a map; never held over a call.
+// What this client knows of names and attributes, in bounded caches that never hold what a change
+// of this client's own has overtaken: an answer that was asked before a change is not kept after
+// it. Any thread. Locks: a stripe's, then a shard's of a map; never held over a call.
 #pragma once
 #include <array>
 #include <atomic>
@@ -32,7 +32,8 @@ struct NameKey {
 template <>
 struct std::hash<starlane::client::NameKey> {
   std::size_t operator()(const starlane::client::NameKey& key) const {
-    return starlane::mix64(std::hash<starlane::FileKey>{}(key.directory) ^ std::hash<std::string>{}(key.name));
+    return starlane::mix64(std::hash<starlane::FileKey>{}(key.directory) ^
+                           std::hash<std::string>{}(key.name));
   }
 };
 
@@ -60,7 +61,8 @@ class NameCache {
   // ---- Asking ----
   std::optional<Believed<Attributes>> attributes(const Attached& view, InodeId inode);
   /// Inode 0: there is no such name.
-  std::optional<Believed<InodeId>> name(const Attached& view, InodeId directory, std::string_view name);
+  std::optional<Believed<InodeId>> name(const Attached& view, InodeId directory,
+                                        std::string_view name);
   /// As last heard, however long ago: a guess.
   InodeId last_known(FileKey directory, std::string_view name);
   /// How long something learnt at `asked_at` may be believed; zero: not any more.
@@ -74,7 +76,8 @@ class NameCache {
   };
   Question ask() const { return {order_.load(), clock_.boot()}; }
   void learn_attributes(const Question& question, BranchId branch, const Attributes& attributes);
-  void learn_name(const Question& question, FileKey directory, std::string_view name, InodeId inode);
+  void learn_name(const Question& question, FileKey directory, std::string_view name,
+                  InodeId inode);
   /// No change of this name began or ended since: the answer may be shared with who asks now.
   bool still_fresh(const Question& question, FileKey directory, std::string_view name);
   void forget_attributes(FileKey file);
@@ -84,11 +87,13 @@ class NameCache {
   void learn_xattrs(const Question& question, FileKey file, Xattrs names);
   void forget_name(FileKey directory, std::string_view name);
 
-  /// A commit of FileIo: its content goes into what is known; anything else that differs is asked again.
+  /// A commit of FileIo: its content goes into what is known; anything else that differs is asked
+  /// again.
   void committed(FileKey file, const Attributes& attributes);
 
   // ---- Changes of this client's own ----
-  /// From before the call until after its answer. What it touched and was not told the outcome of is forgotten.
+  /// From before the call until after its answer. What it touched and was not told the outcome of
+  /// is forgotten.
   class Change {
    public:
     explicit Change(NameCache& cache) : cache_(&cache), sent_at_(cache.clock_.boot()) {}
@@ -104,7 +109,7 @@ class NameCache {
 
    private:
     struct Touched {
-      NameKey key;       // name empty: attributes of key.directory
+      NameKey key;  // name empty: attributes of key.directory
       std::uint64_t order = 0;
       std::optional<Attributes> attributes;
       std::optional<InodeId> inode;
@@ -139,15 +144,18 @@ class NameCache {
 
   Stripe& stripe_of(const NameKey& key) { return stripes_[std::hash<NameKey>{}(key) % kStripes]; }
   std::uint64_t begin(const NameKey& key);
-  void end(const Change& change, const NameKey& key, std::uint64_t began, const std::function<void(bool alone)>& keep);
+  void end(const Change& change, const NameKey& key, std::uint64_t began,
+           const std::function<void(bool alone)>& keep);
   void if_fresh(const Question& question, const NameKey& key, const std::function<void()>& keep);
 
   static constexpr std::size_t kStripes = 4096;
 
   const Clock& clock_;
   const Options options_;
-  std::atomic<std::uint64_t> order_{1};  // of begins and ends of changes; raised under a stripe's lock
-  std::unique_ptr<std::array<Stripe, kStripes>> owned_ = std::make_unique<std::array<Stripe, kStripes>>();
+  std::atomic<std::uint64_t> order_{
+      1};  // of begins and ends of changes; raised under a stripe's lock
+  std::unique_ptr<std::array<Stripe, kStripes>> owned_ =
+      std::make_unique<std::array<Stripe, kStripes>>();
   std::array<Stripe, kStripes>& stripes_ = *owned_;
   BoundedMap<FileKey, KnownAttributes> attributes_;
   BoundedMap<NameKey, KnownName> names_;

@@ -1,5 +1,6 @@
-// The nodes that the kernel remembers: how often it looked each up, by which name last, and what it was told of the
-// content. As large as the kernel's own inode cache, which ends entries by FORGET. Any thread. Locks: a shard's, a leaf.
+// The nodes that the kernel remembers: how often it looked each up, by which name last, and what it
+// was told of the content. As large as the kernel's own inode cache, which ends entries by FORGET.
+// Any thread. Locks: a shard's, a leaf.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -32,8 +33,8 @@ class Nodes {
   /// The kernel moved its entry itself.
   void renamed(Node node, InodeId parent, std::string_view name);
 
-  /// What the kernel holds of the content: `pages`, the version its page cache is right for (0: not known), and `shown`,
-  /// the version of the attributes it was last told.
+  /// What the kernel holds of the content: `pages`, the version its page cache is right for (0: not
+  /// known), and `shown`, the version of the attributes it was last told.
   struct Content {
     std::uint64_t pages = 0;
     std::uint64_t shown = 0;

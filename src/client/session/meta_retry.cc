@@ -10,18 +10,19 @@ namespace {
 bool no_answer(Errc code) { return code == Errc::unavailable || code == Errc::timeout; }
 bool lost_a_race(Errc code) { return code == Errc::conflict || code == Errc::busy; }
 
-/// Says that the server is away when it begins, every ten seconds, and when it is over.
+/// Says that the server is away after half a second, then every ten seconds, and when it is over.
 class AwayLog {
  public:
   void away(const Status& status) {
     const Nanoseconds now = system_clock().boot();
     if (since_ == Nanoseconds::zero()) since_ = now;
+    if (now - since_ < Milliseconds(500)) return;
     if (said_ != Nanoseconds::zero() && now - said_ < std::chrono::seconds(10)) return;
     said_ = now;
     SL_LOG(warn, "event=meta_away waited_ms={} cause=\"{}\"", waited_ms(now), status.to_string());
   }
   void back() const {
-    if (since_ != Nanoseconds::zero())
+    if (said_ != Nanoseconds::zero())
       SL_LOG(info, "event=meta_back waited_ms={}", waited_ms(system_clock().boot()));
   }
 

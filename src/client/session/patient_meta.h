@@ -1,4 +1,5 @@
-// MetaService that waits while the server is away, by the policy of MetaRetry: for commands that are no mount. Any thread.
+// MetaService that waits while the server is away, by the policy of MetaRetry: for commands that
+// are no mount. Any thread.
 #pragma once
 #include "client/session/meta_retry.h"
 
@@ -9,9 +10,9 @@ class PatientMeta final : public MetaService {
   /// retry outlives it.
   explicit PatientMeta(MetaRetry& retry) : retry_(retry) {}
 
-#define SL_DEFINE(number, method, Request, Reply)                                                 \
-  Status method(const Call& call, const pb::Request& request, pb::Reply* reply) override {        \
-    return retry_.call(&MetaService::method, call, request, reply, /*unique=*/0);                 \
+#define SL_DEFINE(number, method, Request, Reply)                                          \
+  Status method(const Call& call, const pb::Request& request, pb::Reply* reply) override { \
+    return retry_.call(&MetaService::method, call, request, reply, /*unique=*/0);          \
   }
   SL_META_METHODS(SL_DEFINE)
 #undef SL_DEFINE

@@ -1,5 +1,6 @@
-// Numbers of non-idempotent calls, under which the server answers a repeated call once. Made from the kernel's number of
-// the request where there is one, so that a request the kernel sends again keeps its number. Any thread.
+// Numbers of non-idempotent calls, under which the server answers a repeated call once. Made from
+// the kernel's number of the request where there is one, so that a request the kernel sends again
+// keeps its number. Any thread.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -24,7 +25,8 @@ class Requests {
     const std::uint64_t value_;
   };
 
-  /// unique: Caller.unique; 0: none, a number of our own. step: which call of several that one request makes.
+  /// unique: Caller.unique; 0: none, a number of our own. step: which call of several that one
+  /// request makes.
   Number begin(std::uint64_t unique, std::uint64_t step = 0) SL_EXCLUDES(m_) {
     MutexLock lock(m_);
     const std::uint64_t value = unique == 0 ? kOwn | ++own_ : unique * kSteps + step;
@@ -33,7 +35,8 @@ class Requests {
     return Number(*this, value);
   }
 
-  /// Outcomes below may be forgotten. One call late, for threads that have read a request and not begun it.
+  /// Outcomes below may be forgotten. One call late, for threads that have read a request and not
+  /// begun it.
   std::uint64_t oldest() SL_EXCLUDES(m_) {
     MutexLock lock(m_);
     const std::uint64_t answer = oldest_before_;

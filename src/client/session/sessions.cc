@@ -13,10 +13,14 @@ std::string name_of(const AttachTarget& target) {
 }
 
 /// Unlike that of any other session: the server answers a repeated open with the same session.
-std::string fresh_nonce() { return std::to_string(random_seed()) + "-" + std::to_string(random_seed()); }
+std::string fresh_nonce() {
+  return std::to_string(random_seed()) + "-" + std::to_string(random_seed());
+}
 
 /// What answers that an attachment can not come back.
-bool is_final(Errc code) { return code == Errc::not_found || code == Errc::access || code == Errc::not_permitted; }
+bool is_final(Errc code) {
+  return code == Errc::not_found || code == Errc::access || code == Errc::not_permitted;
+}
 
 }  // namespace
 
@@ -26,10 +30,13 @@ struct Sessions::Opened {
 };
 
 Sessions::Sessions(MetaService& meta, const Clock& clock, SessionOptions options)
-    : meta_(meta), clock_(clock), options_(std::move(options)), retry_(meta, signals_, options_.retry) {}
+    : meta_(meta),
+      clock_(clock),
+      options_(std::move(options)),
+      retry_(meta, signals_, options_.retry) {}
 
-Result<std::unique_ptr<Sessions>> Sessions::open(MetaService& meta, const Clock& clock, SessionOptions options,
-                                                 Nanoseconds patience) {
+Result<std::unique_ptr<Sessions>> Sessions::open(MetaService& meta, const Clock& clock,
+                                                 SessionOptions options, Nanoseconds patience) {
   std::unique_ptr<Sessions> sessions(new Sessions(meta, clock, std::move(options)));
   const Opened opened = SL_TRY(sessions->open_session(patience));
   {
@@ -39,8 +46,8 @@ Result<std::unique_ptr<Sessions>> Sessions::open(MetaService& meta, const Clock&
     sessions->heartbeat_ = Milliseconds(opened.reply.heartbeat_ms());
     sessions->alive_until_ = opened.sent_at + sessions->lease_;
   }
-  sessions->recalls_ = std::make_unique<ThreadPool>(
-      ThreadPool::Options{.name = "sl-recall", .threads = sessions->options_.recall_threads, .queue_limit = 4096});
+  sessions->recalls_ = std::make_unique<ThreadPool>(ThreadPool::Options{
+      .name = "sl-recall", .threads = sessions->options_.recall_threads, .queue_limit = 4096});
   sessions->thread_ = std::thread([raw = sessions.get()] { raw->run(); });
   return sessions;
 }
@@ -52,7 +59,8 @@ Result<Sessions::Opened> Sessions::open_session(Nanoseconds patience) {
   request.set_host(options_.host);
   request.set_purpose(options_.purpose);
   request.set_nonce(fresh_nonce());
-  const Deadline until = patience == Nanoseconds::max() ? Deadline::never() : Deadline::after(patience);
+  const Deadline until =
+      patience == Nanoseconds::max() ? Deadline::never() : Deadline::after(patience);
   Opened opened;
   SL_TRY(retry_.run(
       [&](Deadline deadline) {
@@ -112,7 +120,9 @@ void Sessions::close() {
   call.session = session;
   call.deadline = Deadline::after(std::chrono::seconds(2));
   const Status status = meta_.close_session(call, request, &reply);  // else it ends with its lease
-  if (!status.ok()) SL_LOG(warn, "event=session_close_failed session={} cause=\"{}\"", session.value, status.to_string());
+  if (!status.ok())
+    SL_LOG(warn, "event=session_close_failed session={} cause=\"{}\"", session.value,
+           status.to_string());
 }
 
 SessionId Sessions::id() {
@@ -137,7 +147,8 @@ Result<pb::AttachReply> Sessions::ask_attach(const AttachTarget& target, Session
   return reply;
 }
 
-Result<std::shared_ptr<Attached>> Sessions::attach(const AttachTarget& target, std::uint64_t unique) {
+Result<std::shared_ptr<Attached>> Sessions::attach(const AttachTarget& target,
+                                                   std::uint64_t unique) {
   const std::string name = name_of(target) + (target.volume.empty() ? "" : " volume");
   {
     // One at a time for a target: two would get two attachment epochs, of which one is already old.
@@ -164,8 +175,8 @@ Result<std::shared_ptr<Attached>> Sessions::attach(const AttachTarget& target, s
     Result<pb::AttachReply> reply = ask_attach(target, session);
     if (reply.ok()) {
       MutexLock lock(m_);
-      auto attached = std::make_shared<Attached>(target, BranchId(reply->branch()), ViewId(reply->view()),
-                                                 reply->frozen());
+      auto attached = std::make_shared<Attached>(target, BranchId(reply->branch()),
+                                                 ViewId(reply->view()), reply->frozen());
       auto [at, added] = attached_.emplace(attached->branch, attached);
       if (!added && at->second->gone()) at->second = attached;
       adopt(*at->second, *reply, session);
@@ -176,7 +187,9 @@ Result<std::shared_ptr<Attached>> Sessions::attach(const AttachTarget& target, s
     const bool waits = code == Errc::busy || code == Errc::conflict || code == Errc::unavailable ||
                        code == Errc::timeout || code == Errc::fenced;
     if (!waits) return reply.status();
-    if (tries == 20) SL_LOG(info, "event=attach_waits target={} cause=\"{}\"", name_of(target), reply.status().to_string());
+    if (tries == 20)
+      SL_LOG(info, "event=attach_waits target={} cause=\"{}\"", name_of(target),
+             reply.status().to_string());
     SL_TRY(signals_.sleep(unique, Milliseconds(std::min(5 << std::min(tries, 5), 100))));
   }
 }
@@ -214,7 +227,8 @@ void Sessions::detach(BranchId branch) {
   call.session = SessionId(request.session());
   call.deadline = Deadline::after(options_.retry.attempt_timeout);
   pb::Empty reply;
-  const Status status = meta_.detach(call, request, &reply);  // else the server forgets it with the session
+  const Status status =
+      meta_.detach(call, request, &reply);  // else the server forgets it with the session
   if (!status.ok() && status.code() != Errc::not_found)
     SL_LOG(debug, "event=detach_failed branch={} cause=\"{}\"", branch.value, status.to_string());
 }
@@ -228,7 +242,8 @@ void Sessions::mark_gone(const std::shared_ptr<Attached>& attached) {
     if (at != attached_.end() && at->second == attached) attached_.erase(at);
     changed_.notify_all();
   }
-  SL_LOG(info, "event=detached target={} branch={}", name_of(attached->target), attached->branch.value);
+  SL_LOG(info, "event=detached target={} branch={}", name_of(attached->target),
+         attached->branch.value);
   if (SessionListener* listener = enter_listener()) {
     listener->gone(attached->branch);
     leave_listener();
@@ -239,7 +254,8 @@ Result<Attachment> Sessions::attachment(BranchId branch, std::uint64_t unique) {
   MutexLock lock(m_);
   while (true) {
     const auto at = attached_.find(branch);
-    if (at == attached_.end() || at->second->gone()) return {Errc::stale_handle, "the volume is not attached any more"};
+    if (at == attached_.end() || at->second->gone())
+      return {Errc::stale_handle, "the volume is not attached any more"};
     const Attached& attached = *at->second;
     if (attached.usable_ && attached.session_ == session_)
       return Attachment{attached.session_, attached.epoch_, attached.frozen};
@@ -309,7 +325,8 @@ Status Sessions::beat() {
   request.set_unlinked_cursor(unlinked_cursor_);
   Call call;
   call.session = session;
-  call.deadline = Deadline::after(std::max<Nanoseconds>(options_.longest_heartbeat * 2, std::chrono::seconds(2)));
+  call.deadline = Deadline::after(
+      std::max<Nanoseconds>(options_.longest_heartbeat * 2, std::chrono::seconds(2)));
   pb::HeartbeatReply reply;
   const Nanoseconds sent_at = clock_.boot();
   Status status = meta_.heartbeat(call, request, &reply);
@@ -334,8 +351,10 @@ void Sessions::apply(const pb::HeartbeatReply& reply, SessionId session, Nanosec
     for (const pb::AttachmentState& state : reply.attachments()) {
       const auto at = attached_.find(BranchId(state.branch()));
       if (at == attached_.end() || at->second->session_ != session) continue;
-      if (state.gone()) gone.push_back(at->second);
-      else apply_attachment(state, now);
+      if (state.gone())
+        gone.push_back(at->second);
+      else
+        apply_attachment(state, now);
     }
   }
   for (const auto& attached : gone) mark_gone(attached);
@@ -353,7 +372,8 @@ void Sessions::apply_attachment(const pb::AttachmentState& state, Nanoseconds no
   if (state.recalled()) return start_recall(attached);
   if (!state.exclusive()) return make_shared(*attached);
   if (attached->recalling_) return;
-  // What is believed needs the session alive at the server: a beat sent before a recall was heard says so.
+  // What is believed needs the session alive at the server: a beat sent before a recall was heard
+  // says so.
   attached->until_.store(alive_until_.count());
   if (attached->since_.load() == 0) attached->since_.store(now.count());
 }
@@ -381,7 +401,8 @@ void Sessions::carry_out_recall(const std::shared_ptr<Attached>& attached) {
     const Status status = listener->recall(attached->branch);
     leave_listener();
     if (!status.ok())  // its writers are told at their next flush; nobody else may wait for it
-      SL_LOG(error, "event=recall_flush_failed target={} cause=\"{}\"", name_of(attached->target), status.to_string());
+      SL_LOG(error, "event=recall_flush_failed target={} cause=\"{}\"", name_of(attached->target),
+             status.to_string());
   }
   pb::BranchRequest request;
   Call call;
@@ -450,7 +471,8 @@ bool Sessions::attach_again(const std::shared_ptr<Attached>& attached, SessionId
     mark_gone(attached);
     return true;
   }
-  SL_LOG(debug, "event=attach_again_waits target={} cause=\"{}\"", name_of(attached->target), reply.status().to_string());
+  SL_LOG(debug, "event=attach_again_waits target={} cause=\"{}\"", name_of(attached->target),
+         reply.status().to_string());
   return false;
 }
 

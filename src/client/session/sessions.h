@@ -1,6 +1,6 @@
-// This client's session with the metadata service and what it has attached: heartbeats, leases, and a new session when
-// the server ended the old one. One thread beats, a few carry out recalls of leases; every method may be called by any
-// thread. Lock: m_, never held over a call.
+// This client's session with the metadata service and what it has attached: heartbeats, leases, and
+// a new session when the server ended the old one. One thread beats, a few carry out recalls of
+// leases; every method may be called by any thread. Lock: m_, never held over a call.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "client/attachments.h"
-#include "client/session/signals.h"
 #include "client/session/meta_retry.h"
 #include "client/session/requests.h"
+#include "client/session/signals.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/mutex.h"
@@ -44,8 +44,8 @@ class Attached {
   const bool frozen;  // nothing in it will ever change
 
   bool gone() const { return gone_.load(std::memory_order_acquire); }
-  /// Since when this client alone has the branch; nothing when it has not, or cannot be sure any more. What was
-  /// learnt after that is right as long as this holds.
+  /// Since when this client alone has the branch; nothing when it has not, or cannot be sure any
+  /// more. What was learnt after that is right as long as this holds.
   std::optional<Nanoseconds> exclusive_since(Nanoseconds now) const {
     const std::int64_t since = since_.load(std::memory_order_acquire);
     if (since == 0 || now.count() >= until_.load(std::memory_order_acquire)) return std::nullopt;
@@ -93,7 +93,7 @@ class Attached {
   // Guarded by Sessions::m_.
   SessionId session_;
   std::uint64_t epoch_ = 0;
-  bool usable_ = false;    // false: to be attached again
+  bool usable_ = false;  // false: to be attached again
   bool recalling_ = false;
 };
 
@@ -104,7 +104,8 @@ class SessionListener {
   /// Unlinked files that are open here.
   virtual std::vector<FileKey> held_unlinked() = 0;
   virtual void unlinked(FileKey file) = 0;
-  /// The branch is not exclusive any more: everything written is committed, caches that relied on it are dropped.
+  /// The branch is not exclusive any more: everything written is committed, caches that relied on
+  /// it are dropped.
   virtual Status recall(BranchId branch) = 0;
   virtual void gone(BranchId branch) = 0;
 };
@@ -120,8 +121,8 @@ struct SessionOptions {
 class Sessions final : public Attachments {
  public:
   /// Opens a session; waits at most `patience` for a server that is away (unavailable, timeout).
-  static Result<std::unique_ptr<Sessions>> open(MetaService& meta, const Clock& clock, SessionOptions options,
-                                                Nanoseconds patience);
+  static Result<std::unique_ptr<Sessions>> open(MetaService& meta, const Clock& clock,
+                                                SessionOptions options, Nanoseconds patience);
   ~Sessions() override;
   Sessions(const Sessions&) = delete;
   Sessions& operator=(const Sessions&) = delete;
@@ -131,8 +132,10 @@ class Sessions final : public Attachments {
   /// Detaches everything and ends the session; every wait ends. Idempotent.
   void close() SL_EXCLUDES(m_);
 
-  /// Waits while another client gives up its lease. Attaching what is attached answers the same object.
-  Result<std::shared_ptr<Attached>> attach(const AttachTarget& target, std::uint64_t unique) SL_EXCLUDES(m_);
+  /// Waits while another client gives up its lease. Attaching what is attached answers the same
+  /// object.
+  Result<std::shared_ptr<Attached>> attach(const AttachTarget& target, std::uint64_t unique)
+      SL_EXCLUDES(m_);
   void detach(BranchId branch) SL_EXCLUDES(m_);
 
   Result<Attachment> attachment(BranchId branch, std::uint64_t unique = 0) override SL_EXCLUDES(m_);
@@ -157,7 +160,8 @@ class Sessions final : public Attachments {
   Result<Opened> open_session(Nanoseconds patience);
   void run() SL_EXCLUDES(m_);
   Status beat() SL_EXCLUDES(m_, beating_);
-  void apply(const pb::HeartbeatReply& reply, SessionId session, Nanoseconds sent_at) SL_EXCLUDES(m_);
+  void apply(const pb::HeartbeatReply& reply, SessionId session, Nanoseconds sent_at)
+      SL_EXCLUDES(m_);
   void apply_attachment(const pb::AttachmentState& state, Nanoseconds now) SL_REQUIRES(m_);
   void renew(SessionId lost) SL_EXCLUDES(m_, beating_);
   bool attach_again() SL_EXCLUDES(m_);
@@ -181,7 +185,8 @@ class Sessions final : public Attachments {
   Requests requests_;
   std::atomic<std::uint64_t> map_epoch_{0};  // for its reader a hint
 
-  Mutex beating_;  // held over one heartbeat and its reply, so that replies are applied in order: no request waits for it
+  Mutex beating_;  // held over one heartbeat and its reply, so that replies are applied in order:
+                   // no request waits for it
   std::uint64_t unlinked_cursor_ SL_GUARDED_BY(beating_) = 0;
 
   Mutex m_;

@@ -1,5 +1,6 @@
-// Waits that an application's signal or the client's stop can end. The kernel says "the request with this unique was
-// interrupted" once, perhaps before anybody waits for it; uniques are never used twice. Any thread.
+// Waits that an application's signal or the client's stop can end. The kernel says "the request
+// with this unique was interrupted" once, perhaps before anybody waits for it; uniques are never
+// used twice. Any thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -27,7 +28,8 @@ class Signals {
   Mutex m_;
   CondVar changed_;
   bool stopped_ SL_GUARDED_BY(m_) = false;
-  // The latest interrupts: more than there can be requests between their arrival and their first wait.
+  // The latest interrupts: more than there can be requests between their arrival and their first
+  // wait.
   std::array<std::uint64_t, 1024> recent_ SL_GUARDED_BY(m_){};
   std::size_t next_ SL_GUARDED_BY(m_) = 0;
 };

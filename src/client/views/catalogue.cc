@@ -21,7 +21,8 @@ Result<std::shared_ptr<const Listing>> Catalogue::listing(Nanoseconds age, std::
   }
   const auto asked = static_cast<std::uint64_t>(now.count());
   return flights_.fly(
-      0, asked, [&](std::uint64_t order) { return order + static_cast<std::uint64_t>(age.count()) >= asked; },
+      0, asked,
+      [&](std::uint64_t order) { return order + static_cast<std::uint64_t>(age.count()) >= asked; },
       [&] { return ask(unique); }, [&] { return sessions_.signals().check(unique); });
 }
 
@@ -35,16 +36,20 @@ Result<std::shared_ptr<const Listing>> Catalogue::ask(std::uint64_t unique) {
   for (const pb::Volume& volume : volumes.volumes()) {
     if (volume.state() != "active") continue;
     fresh->volumes[volume.name()] = {
-        {.volume = volume.name(), .image_name = {}, .image_version = {}}, BranchId(volume.branch()), ViewId(volume.view())};
+        {.volume = volume.name(), .image_name = {}, .image_version = {}},
+        BranchId(volume.branch()),
+        ViewId(volume.view())};
   }
   pb::ListImagesReply images;
   SL_TRY(sessions_.retry().call(&MetaService::image_list, call, pb::Empty(), &images, unique));
   for (const pb::Image& image : images.images()) {
     if (image.state() != "published") continue;
-    fresh->images[image.name()][image.version()] = {
-        {.volume = {}, .image_name = image.name(), .image_version = image.version(), .read_only = true},
-        BranchId(image.branch()),
-        ViewId(image.view())};
+    fresh->images[image.name()][image.version()] = {{.volume = {},
+                                                     .image_name = image.name(),
+                                                     .image_version = image.version(),
+                                                     .read_only = true},
+                                                    BranchId(image.branch()),
+                                                    ViewId(image.view())};
   }
   heard_(*fresh);
   MutexLock lock(m_);

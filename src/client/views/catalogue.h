@@ -1,5 +1,5 @@
-// What there is to mount: volumes and published versions of data sets, as the server lists them, remembered for a moment.
-// Any thread; equal questions are asked once.
+// What there is to mount: volumes and published versions of data sets, as the server lists them,
+// remembered for a moment. Any thread; equal questions are asked once.
 #pragma once
 #include <functional>
 #include <map>
@@ -36,7 +36,8 @@ class Catalogue {
   Catalogue(Sessions& sessions, Heard heard) : sessions_(sessions), heard_(std::move(heard)) {}
 
   /// No older than `age`.
-  Result<std::shared_ptr<const Listing>> listing(Nanoseconds age, std::uint64_t unique) SL_EXCLUDES(m_);
+  Result<std::shared_ptr<const Listing>> listing(Nanoseconds age, std::uint64_t unique)
+      SL_EXCLUDES(m_);
 
  private:
   Result<std::shared_ptr<const Listing>> ask(std::uint64_t unique);

@@ -38,7 +38,8 @@ std::vector<OwnTree::Entry> OwnTree::list(InodeId directory, const Listing& list
     entries.push_back({"public", kPublicInode, std::nullopt});
     entries.push_back({"volumes", kVolumesInode, std::nullopt});
   } else if (directory == kPublicInode) {
-    for (const auto& [name, versions] : listing.images) entries.push_back({name, inode_of(name), std::nullopt});
+    for (const auto& [name, versions] : listing.images)
+      entries.push_back({name, inode_of(name), std::nullopt});
   } else if (directory == kVolumesInode) {
     for (const auto& [name, item] : listing.volumes) entries.push_back({name, InodeId(), item});
   } else if (const auto data_set = data_set_of(directory)) {
@@ -49,7 +50,8 @@ std::vector<OwnTree::Entry> OwnTree::list(InodeId directory, const Listing& list
   return entries;
 }
 
-std::optional<OwnTree::Entry> OwnTree::find(InodeId directory, std::string_view name, const Listing& listing) {
+std::optional<OwnTree::Entry> OwnTree::find(InodeId directory, std::string_view name,
+                                            const Listing& listing) {
   const std::string wanted(name);
   if (directory == kRootInode) {
     if (name == "public") return Entry{wanted, kPublicInode, std::nullopt};

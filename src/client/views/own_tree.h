@@ -1,5 +1,5 @@
-// The mount's own directories, slot 0: /, /public, /public/NAME and /volumes. Nothing in them is stored: they show the
-// catalogue. Any thread.
+// The mount's own directories, slot 0: /, /public, /public/NAME and /volumes. Nothing in them is
+// stored: they show the catalogue. Any thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -31,7 +31,8 @@ class OwnTree {
     std::optional<CatalogueItem> item;  // the view
   };
 
-  std::optional<Entry> find(InodeId directory, std::string_view name, const Listing& listing) SL_EXCLUDES(m_);
+  std::optional<Entry> find(InodeId directory, std::string_view name, const Listing& listing)
+      SL_EXCLUDES(m_);
   std::vector<Entry> list(InodeId directory, const Listing& listing) SL_EXCLUDES(m_);
   /// stale_handle: no such inode was given out.
   Result<Attributes> attributes(InodeId inode) SL_EXCLUDES(m_);

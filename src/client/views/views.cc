@@ -25,7 +25,8 @@ Result<View*> Views::slot_for(const std::shared_ptr<Attached>& attached) {
   const auto at = by_branch_.find(attached->branch);
   if (at != by_branch_.end() && at->second->attached == attached) return at->second;
   const std::size_t slot = views_.size() + 1;
-  if (slot >= kSlots) return {Errc::no_memory, "this mount has shown 65 535 trees: mount again to see more"};
+  if (slot >= kSlots)
+    return {Errc::no_memory, "this mount has shown 65 535 trees: mount again to see more"};
   views_.push_back(std::make_unique<View>(View{static_cast<std::uint16_t>(slot), attached}));
   View* view = views_.back().get();
   by_branch_[attached->branch] = view;

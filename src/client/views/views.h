@@ -1,6 +1,6 @@
-// The trees that this mount shows, by slot: volumes and published images, attached when they are first looked up. A slot
-// belongs to a branch for the mount's life, so a node of a volume that was deleted never means a new one of its name.
-// Any thread; `at` takes no lock.
+// The trees that this mount shows, by slot: volumes and published images, attached when they are
+// first looked up. A slot belongs to a branch for the mount's life, so a node of a volume that was
+// deleted never means a new one of its name. Any thread; `at` takes no lock.
 #pragma once
 #include <array>
 #include <atomic>
@@ -35,7 +35,8 @@ class Views {
   /// Null: not shown here. A view that is gone is still found.
   View* of(BranchId branch) const SL_EXCLUDES(m_);
 
-  /// Attaches it unless it is; may wait for another client's lease. The volume may be another than `item` says by now.
+  /// Attaches it unless it is; may wait for another client's lease. The volume may be another than
+  /// `item` says by now.
   Result<View*> attach(const CatalogueItem& item, std::uint64_t unique) SL_EXCLUDES(m_);
 
   /// Detaches what the listing does not show any more; returns it.
