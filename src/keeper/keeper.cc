@@ -8,6 +8,8 @@
 namespace starlane::keeper {
 namespace {
 
+constexpr std::uint32_t kMergesOfSession = 1'000;
+
 void keep_first(Status* first, Status status) {
   if (first->ok()) *first = std::move(status);
 }
@@ -32,9 +34,10 @@ Call Keeper::call() const {
   return call;
 }
 
-// The session is ended when merging left reserved slices behind, which only its end gives back.
+// The session is ended when merging left reserved slices behind, which only its end gives back, and
+// now and then, for the records of its reservations.
 Status Keeper::ensure_session() {
-  if (session_ && merger_.abandoned() > 0) end_session();
+  if (session_ && (merger_.abandoned() > 0 || merges_ >= kMergesOfSession)) end_session();
   if (session_) {
     if (clock_.boot() - renewed_ < renew_every_) return {};
     const Status renewed = renew_session();
@@ -75,6 +78,7 @@ void Keeper::end_session() {
   session_ = SessionId();  // Left behind, it expires by itself.
   nonce_ = "keeper-" + std::to_string(random_seed());
   merger_.forget_abandoned();
+  merges_ = 0;
 }
 
 Status Keeper::refresh_map() {
@@ -209,6 +213,7 @@ Status Keeper::merge_long(bool* more) {
       continue;
     }
     written += merged->bytes_written;
+    ++merges_;
     MutexLock lock(m_);
     figures_.merged_chunks += merged->exchanged ? 1 : 0;
     figures_.merged_bytes += merged->bytes_written;

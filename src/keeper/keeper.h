@@ -90,6 +90,7 @@ class Keeper {
   Nanoseconds renewed_{0};
   Nanoseconds renew_every_{0};
   std::string nonce_;
+  std::uint32_t merges_ = 0;  // since the session began
   std::string dead_cursor_;
   std::string long_cursor_;
 

@@ -221,5 +221,38 @@ TEST(LibraryRows, NamesOfWhatIsBeingDeleted) {
       << "a volume has a branch";
 }
 
+TEST(LibraryRows, Golden) {
+  EXPECT_EQ(VolumeRow({{}, BranchId(5), {3, 4}}).encode(), std::string("\x01\0\0\0\0\0\0\0\0\0"
+                                                                       "\x05\0\0\0\0\0\0\0"
+                                                                       "\x03\0\0\0\0\0\0\0"
+                                                                       "\x04\0\0\0",
+                                                                       30));
+  ImageRow row;
+  row.branch = BranchId(5);
+  row.state = ImageState::published;
+  row.created = {3, 4};
+  row.files = 6;
+  row.directories = 7;
+  row.bytes = 8;
+  row.source = "s";
+  row.digest = "d";
+  EXPECT_EQ(row.encode(), std::string("\x01\0\0\0\0\0\0\0\0\0"
+                                      "\x05\0\0\0\0\0\0\0"
+                                      "\x02"
+                                      "\x03\0\0\0\0\0\0\0"
+                                      "\x04\0\0\0"
+                                      "\x06\0\0\0\0\0\0\0"
+                                      "\x07\0\0\0\0\0\0\0"
+                                      "\x08\0\0\0\0\0\0\0"
+                                      "\x01\0\0\0"
+                                      "s"
+                                      "\x01\0\0\0"
+                                      "d",
+                                      65));
+  EXPECT_EQ(deleting_name(BranchId(0x2a), "n"),
+            "\x01"
+            "000000000000002an");
+}
+
 }  // namespace
 }  // namespace starlane::meta

@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t kMaxHeld = 65'536;  // unlinked files that one session holds open
 constexpr std::size_t kMaxFed = 16'384;   // unlinked files told in one reply
 constexpr std::size_t kOutcomePage = 1'000;
-constexpr int kOutcomePages = 32;  // of one heartbeat
+constexpr std::size_t kReservations = 2'048;  // newest ones of a session and branch, which are kept
+constexpr int kOutcomePages = 32;             // of one heartbeat
 
 std::uint64_t ns_of(Milliseconds duration) {
   return static_cast<std::uint64_t>(Nanoseconds(duration).count());
@@ -202,6 +203,30 @@ Status forget_outcomes(Context& context, SessionId session, const std::vector<Br
   return {};
 }
 
+/// Forgets old reservations of which every slice is in a file: kept so long that a commit sent
+/// again is known. Looked at in one heartbeat of eight.
+Status forget_reservations(Context& context, SessionId session,
+                           const std::vector<BranchId>& branches) {
+  const std::uint64_t turn = to_ns(context.clock.wall()) / ns_of(context.options.heartbeat);
+  if (turn % 8 != session.value % 8) return {};
+  for (const BranchId branch : branches) {
+    const auto forget = [&](kv::Transaction& t) -> Status {
+      const KeyRange range = reserved_by(branch, session);
+      const std::vector<kv::Row> rows =
+          SL_TRY(t.scan({range.first, range.last, 2 * kReservations}));
+      for (std::size_t i = 0; i + kReservations < rows.size(); ++i) {
+        const ReservedRow row = SL_TRY(ReservedRow::decode(rows[i].value));
+        const std::uint64_t all =
+            row.count == 64 ? UINT64_MAX : (std::uint64_t{1} << row.count) - 1;
+        if (row.committed == all) t.del(rows[i].key);
+      }
+      return {};
+    };
+    SL_TRY(kv::run(context.engine, kv::Durability::ordered, forget));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status op_heartbeat(Context& context, const Call&, const pb::HeartbeatRequest& request,
@@ -221,6 +246,7 @@ Status op_heartbeat(Context& context, const Call&, const pb::HeartbeatRequest& r
                                   });
       !done.ok())
     return done;
+  SL_TRY(forget_reservations(context, SessionId{request.session()}, branches));
   return forget_outcomes(context, SessionId{request.session()}, branches, request.oldest_request());
 }
 

@@ -4,6 +4,16 @@
 namespace starlane::meta {
 namespace {
 
+std::string hex(const std::string& bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += "0123456789abcdef"[byte >> 4];
+    out += "0123456789abcdef"[byte & 15];
+  }
+  return out;
+}
+
 TEST(Sessions, TheSameNonceOpensTheSameSession) {
   Site site;
   const SessionId first = site.open_session("n1");
@@ -334,6 +344,61 @@ TEST(MemberRows, SurviveEncodingAndRefuseDamage) {
   AttachmentRow odd;
   odd.lease = static_cast<Lease>(9);
   EXPECT_EQ(AttachmentRow::decode(odd.encode()).code(), Errc::corrupt);
+}
+
+TEST(MemberRows, Golden) {
+  // format 1, flags, epoch; then the fields.
+  EXPECT_EQ(hex(NumberRow{{}, 0x0102}.encode()),
+            "01000000000000000000"
+            "0201000000000000");
+  EXPECT_EQ(hex(AttachmentRow{{kAttachedReadOnly, 7}, Lease::recalled, 1, 2, {3, 4}}.encode()),
+            "01010700000000000000"
+            "02"
+            "0100000000000000"
+            "0200000000000000"
+            "0300000000000000"
+            "04000000");
+  EXPECT_EQ(hex(AttachedByRow{{kAttachmentGone, 7}}.encode()), "01010700000000000000");
+  EXPECT_EQ(hex(SessionRow{{}, {3, 4}, "h", "p", ""}.encode()),
+            "01000000000000000000"
+            "0300000000000000"
+            "04000000"
+            "01000000"
+            "68"
+            "01000000"
+            "70"
+            "00000000");
+  MapRow map;
+  map.header.epoch = 9;
+  map.targets = {{1, 2, 0, 3, "e", ""}};
+  EXPECT_EQ(hex(map.encode()),
+            "01000900000000000000"
+            "01000000"
+            "01000000"
+            "02000000"
+            "00"
+            "0300000000000000"
+            "01000000"
+            "65"
+            "00000000");
+}
+
+TEST(Heartbeat, ForgetsOldReservationsOfWhichAllIsInFiles) {
+  Site site;
+  ASSERT_TRUE(site.create_volume("v").ok());
+  Client a(site);
+  ASSERT_TRUE(a.attach("v").ok());
+  const std::uint64_t inode = a.create(1, "f").value();
+  const auto open = a.reserve(1);
+  ASSERT_TRUE(open.ok());
+  for (int i = 0; i < 2100; ++i) ASSERT_TRUE(a.write(inode, 0, 10).ok());
+  for (int i = 0; i < 8; ++i) {
+    site.clock.advance(site.heartbeat);
+    ASSERT_TRUE(a.beat().ok());
+  }
+  EXPECT_EQ(site.rows(a.branch, Table::reserved).size(), 2049u)
+      << "the newest, and the one that is not used up";
+  EXPECT_TRUE(a.commit(inode, 0, 10, open->first(), open->batch()).ok());
 }
 
 }  // namespace

@@ -179,8 +179,12 @@ Status drop_branches(Context& context, pb::HousekeepingReply* reply) {
       });
       !done.ok())
     return done;
-  for (const Doomed& one : doomed) SL_TRY(drop_step(context, one, reply));
-  return {};
+  Status first;
+  for (const Doomed& one : doomed) {
+    Status dropped = drop_step(context, one, reply);
+    if (first.ok()) first = std::move(dropped);
+  }
+  return first;
 }
 
 }  // namespace starlane::meta

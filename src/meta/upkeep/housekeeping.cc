@@ -23,28 +23,23 @@ class Step {
  public:
   Step(Context& context, pb::HousekeepingReply* reply) : context_(context), reply_(reply) {}
 
+  /// Every part is tried, whatever befell the others; the first failure.
   Status run() {
-    SL_TRY(end_silent_sessions());
-    SL_TRY(clear_dead_session());
-    SL_TRY(free_unlinked());
-    return drop_branches(context_, reply_);
+    keep_first(end_silent_sessions());
+    keep_first(clear_dead_session());
+    keep_first(free_unlinked());
+    keep_first(drop_branches(context_, reply_));
+    return first_;
   }
 
  private:
+  void keep_first(Status status) {
+    if (first_.ok()) first_ = std::move(status);
+  }
+
   Status end_silent_sessions() {
-    std::vector<SessionId> living;
-    if (const Status done = context_.read([&](kv::Transaction& t) -> Status {
-          living.clear();
-          const KeyRange range = table_range(Space::system, BranchId{}, Table::session);
-          for (const kv::Row& row : SL_TRY(scan_all(t, range, kMaxSessions * 2))) {
-            living.push_back(SessionId{KeyReader(row.key).u64()});
-          }
-          return {};
-        });
-        !done.ok())
-      return done;
-    context_.watch.keep_only(living);
-    for (const SessionId session : living) {
+    const std::vector<SessionId> silent = SL_TRY(find_silent());
+    for (const SessionId session : silent) {
       if (reply_->expired_sessions() >= kMaxEnded) {
         reply_->set_more(true);
         return {};
@@ -53,6 +48,28 @@ class Step {
       if (over) reply_->set_expired_sessions(reply_->expired_sessions() + 1);
     }
     return {};
+  }
+
+  Result<std::vector<SessionId>> find_silent() {
+    std::vector<SessionId> living;
+    std::vector<SessionId> silent;
+    const Nanoseconds now = context_.clock.boot();
+    const auto look = [&](kv::Transaction& t) -> Status {
+      living.clear();
+      silent.clear();
+      const KeyRange range = table_range(Space::system, BranchId{}, Table::session);
+      for (const kv::Row& row : SL_TRY(scan_all(t, range, kMaxSessions * 2))) {
+        const SessionId session{KeyReader(row.key).u64()};
+        living.push_back(session);
+        const std::uint64_t heard = SL_TRY(last_heard(t, session));
+        if (context_.watch.silent(session, heard, now, context_.options.lease))
+          silent.push_back(session);
+      }
+      return {};
+    };
+    SL_TRY(context_.read(look));
+    context_.watch.keep_only(living);
+    return silent;
   }
 
   Status clear_dead_session() {
@@ -95,7 +112,10 @@ class Step {
       if (done.code() == Errc::busy || done.code() == Errc::conflict ||
           done.code() == Errc::not_found)
         continue;
-      if (!done.ok()) return done.status();
+      if (!done.ok()) {  // Of this file; the others go on.
+        keep_first(done.status());
+        continue;
+      }
       if (*done) reply_->set_freed_inodes(reply_->freed_inodes() + 1);
       if (!*done) reply_->set_more(true);
     }
@@ -136,6 +156,7 @@ class Step {
 
   Context& context_;
   pb::HousekeepingReply* reply_;
+  Status first_;
   std::unordered_map<SessionId, std::uint64_t> heard_;
 };
 
