@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <map>
@@ -427,6 +428,33 @@ struct Answer {
   ::_exit(5);
 }
 
+/// Not a test: the process that kill_and_compare starts, anew, since threads do not survive a fork.
+TEST(KillChild, DISABLED_Run) {
+  const char* directory = std::getenv("STARLANE_TEST_DIRECTORY");
+  const char* answers = std::getenv("STARLANE_TEST_ANSWERS");
+  const char* first_slice = std::getenv("STARLANE_TEST_FIRST_SLICE");
+  if (directory == nullptr || answers == nullptr || first_slice == nullptr) return;
+  child(directory, std::atoi(answers), std::strtoull(first_slice, nullptr, 10));
+}
+
+pid_t start_child(const std::string& directory, int answers, std::uint64_t first_slice) {
+  const std::string settings[] = {"STARLANE_TEST_DIRECTORY=" + directory,
+                                  "STARLANE_TEST_ANSWERS=" + std::to_string(answers),
+                                  "STARLANE_TEST_FIRST_SLICE=" + std::to_string(first_slice)};
+  const char* arguments[] = {"block_test", "--gtest_filter=KillChild.DISABLED_Run",
+                             "--gtest_also_run_disabled_tests", nullptr};
+  std::vector<const char*> environment;
+  for (char** each = environ; *each != nullptr; ++each) environment.push_back(*each);
+  for (const std::string& setting : settings) environment.push_back(setting.c_str());
+  environment.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::fcntl(answers, F_SETFD, 0);  // stays open over exec
+  ::close(STDOUT_FILENO);
+  ::execve("/proc/self/exe", const_cast<char**>(arguments), const_cast<char**>(environment.data()));
+  ::_exit(6);
+}
+
 void kill_and_compare(const std::string& parent, int kills) {
   TempDirectory directory(parent);
   std::map<BlockId, std::size_t> blocks;
@@ -434,9 +462,9 @@ void kill_and_compare(const std::string& parent, int kills) {
   for (int round = 0; round < kills; ++round) {
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    const pid_t pid = ::fork();
+    const pid_t pid =
+        start_child(directory.path(), ends[1], 1 + 1'000'000ull * static_cast<unsigned>(round));
     ASSERT_GE(pid, 0);
-    if (pid == 0) child(directory.path(), ends[1], 1 + 1'000'000ull * static_cast<unsigned>(round));
     ::close(ends[1]);
     const std::size_t wanted = 100 + 50 * static_cast<std::size_t>(round);
     Answer answer;
