@@ -1,0 +1,42 @@
+// Page-aligned memory whose pages are there before the clock starts. Movable; one owner.
+#pragma once
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/errno.h"
+#include "common/status.h"
+
+namespace starlane::cli::bench {
+
+class Memory {
+ public:
+  static Result<Memory> of(std::uint64_t bytes) {
+    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (at == MAP_FAILED) return system_error("cannot allocate memory to read into", errno);
+    return Memory(static_cast<std::byte*>(at), bytes);
+  }
+  Memory(Memory&& other) noexcept
+      : at_(std::exchange(other.at_, nullptr)), length_(std::exchange(other.length_, 0)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(at_, other.at_);
+    std::swap(length_, other.length_);
+    return *this;
+  }
+  ~Memory() {
+    if (at_ != nullptr) ::munmap(at_, length_);
+  }
+
+  MutableByteSpan span() const { return {at_, length_}; }
+
+ private:
+  Memory(std::byte* at, std::uint64_t length) : at_(at), length_(length) {}
+
+  std::byte* at_;
+  std::uint64_t length_;
+};
+
+}  // namespace starlane::cli::bench
