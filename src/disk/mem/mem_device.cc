@@ -194,9 +194,10 @@ void MemDevice::tear_names(Crash how) {
     for (const auto& [name, inode] : names_) {
       if (rng_.one_in(2)) durable_names_[name] = inode;
     }
-    std::erase_if(durable_names_, [&](const auto& entry) {
-      return !names_.contains(entry.first) && rng_.one_in(2);
-    });
+    for (auto it = durable_names_.begin(); it != durable_names_.end();) {
+      const bool removal_arrives = !names_.contains(it->first) && rng_.one_in(2);
+      it = removal_arrives ? durable_names_.erase(it) : std::next(it);
+    }
   }
   names_ = durable_names_;
 }
