@@ -82,6 +82,7 @@ class CachedVfs final : public ProbedVfs {
       reply.backing_fd = decision.backing_fd;
       reply.keep_cache = false;
     }
+    if (decision.kind == client::OpenDecision::Kind::direct) reply.mode = client::OpenMode::direct;
     const std::lock_guard lock(m_);
     handles_[reply.handle] = {node, writer};
     return reply;
@@ -112,6 +113,15 @@ class CachedVfs final : public ProbedVfs {
   }
   Result<std::vector<client::Piece>> read(const client::Caller& c, std::uint64_t handle,
                                           std::uint64_t offset, std::uint32_t length) override {
+    Node node;
+    {
+      const std::lock_guard lock(m_);
+      node = handles_.at(handle).first;
+    }
+    const FileState state{version.load(),
+                          SL_TRY(under_.get_attributes(c, node, std::nullopt)).stat.length};
+    if (auto piece = cache_.peek(key(node), state, offset, length))
+      return std::vector<client::Piece>{*piece};
     auto pieces = SL_TRY(under_.read(c, handle, offset, length));
     for (const auto& piece : pieces) read_bytes += piece.bytes.size();
     return pieces;
@@ -272,8 +282,8 @@ TEST_F(PassthroughTest, AFirstOpenDoesNotWaitForASlowFillTheSecondDoes) {
   mount.io.blocked = true;
   const UniqueFd first(::open(mount.path().c_str(), O_RDONLY | O_CLOEXEC));
   char byte = 0;
-  EXPECT_EQ(::pread(first.get(), &byte, 1, 5), 1);  // through the page cache
-  EXPECT_EQ(static_cast<std::byte>(byte), (*mount.bytes)[5]);
+  EXPECT_EQ(::pread(first.get(), &byte, 1, 120'000'000), 1);  // what is not on its way is fetched
+  EXPECT_EQ(static_cast<std::byte>(byte), (*mount.bytes)[120'000'000]);
   EXPECT_EQ(mount.cache->figures().passthrough_opens, 0U);
   std::atomic<bool> mapped{false};
   std::thread second([&] {
@@ -288,6 +298,25 @@ TEST_F(PassthroughTest, AFirstOpenDoesNotWaitForASlowFillTheSecondDoes) {
   EXPECT_EQ(mount.cache->figures().passthrough_opens, 1U);
   EXPECT_EQ(::pread(first.get(), &byte, 1, 100'000'000), 1);  // the first goes on as it was
   EXPECT_EQ(static_cast<std::byte>(byte), (*mount.bytes)[100'000'000]);
+}
+
+TEST_F(PassthroughTest, AReaderDuringASlowFillTakesWhatTheCopyHas) {
+  client::NodeCacheOptions options;
+  options.expected_bytes_per_second = 1e6;
+  CachedMount mount(options);
+  if (!kernel_can(mount)) GTEST_SKIP() << "this kernel has no passthrough";
+  mount.io.delay_us = 5000;
+  const UniqueFd file(::open(mount.path().c_str(), O_RDONLY | O_CLOEXEC));
+  Bytes got(kLength);
+  std::uint64_t at = 0;
+  for (ssize_t n = 0; (n = ::read(file.get(), got.data() + at,
+                                  std::min<std::uint64_t>(1_MiB, kLength - at))) > 0;) {
+    at += static_cast<std::uint64_t>(n);
+  }
+  EXPECT_EQ(at, kLength);
+  EXPECT_TRUE(got == *mount.bytes);
+  EXPECT_LE(mount.vfs->read_bytes, kLength / 10);
+  EXPECT_LE(mount.io.fetched, kLength);
 }
 
 TEST_F(PassthroughTest, ASignalEndsTheWaitForAFill) {

@@ -1,5 +1,5 @@
-// For tests of the node cache: a FileIo whose files lie in memory, that counts what is fetched, and that is as slow or as
-// broken as the test wants. Any thread.
+// For tests of the node cache: a FileIo whose files lie in memory, that counts what is fetched, and
+// that is as slow or as broken as the test wants. Any thread.
 #pragma once
 #include <atomic>
 #include <cstring>
@@ -17,7 +17,8 @@ namespace starlane::client {
 class FakeFileIo final : public FileIo {
  public:
   /// Replaces the file's bytes; a fill of an older version fails from now on.
-  void put(FileKey file, std::uint64_t version, std::shared_ptr<const std::vector<std::byte>> bytes) {
+  void put(FileKey file, std::uint64_t version,
+           std::shared_ptr<const std::vector<std::byte>> bytes) {
     MutexLock lock(m_);
     files_[file] = {version, std::move(bytes)};
   }
@@ -29,14 +30,17 @@ class FakeFileIo final : public FileIo {
   Result<std::uint64_t> read_into(FileKey file, const FileState& known, std::uint64_t offset,
                                   MutableByteSpan out) override {
     while (blocked.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (delay_us.load() > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us.load()));
-    if (fail_next.load() > 0 && fail_next.fetch_sub(1) > 0) return Status(Errc::io, "as the test wants it");
+    if (delay_us.load() > 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(delay_us.load()));
+    if (fail_next.load() > 0 && fail_next.fetch_sub(1) > 0)
+      return Status(Errc::io, "as the test wants it");
     Version version;
     {
       MutexLock lock(m_);
       version = files_[file];
     }
-    if (!version.bytes || version.number != known.version) return Status(Errc::stale, "another version");
+    if (!version.bytes || version.number != known.version)
+      return Status(Errc::stale, "another version");
     if (offset >= version.bytes->size()) return std::uint64_t{0};
     const std::size_t n = std::min(out.size(), version.bytes->size() - offset);
     std::memcpy(out.data(), version.bytes->data() + offset, n);
@@ -47,8 +51,8 @@ class FakeFileIo final : public FileIo {
   // The node cache asks for nothing else.
   void on_commit(Committed) override {}
   std::shared_ptr<ReadStreams> new_streams() override { return nullptr; }
-  Result<std::vector<Piece>> read(FileKey, const FileState&, std::uint64_t, std::uint32_t, ReadStreams*,
-                                  std::uint64_t) override {
+  Result<std::vector<Piece>> read(FileKey, const FileState&, std::uint64_t, std::uint32_t,
+                                  ReadStreams*, std::uint64_t) override {
     return unused();
   }
   Status write(const Write&) override { return unused(); }

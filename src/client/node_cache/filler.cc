@@ -75,9 +75,10 @@ bool Filler::next(Chunk& chunk) {
       queue_.pop_front();
       continue;
     }
-    chunk = {fill, fill->next_, std::min(options_.chunk_bytes, fill->length() - fill->next_)};
-    fill->next_ += chunk.length;
-    if (fill->next_ >= fill->length()) {
+    const std::uint64_t from = fill->next_.load(std::memory_order_relaxed);
+    chunk = {fill, from, std::min(options_.chunk_bytes, fill->length() - from)};
+    fill->next_.store(from + chunk.length, std::memory_order_release);
+    if (from + chunk.length >= fill->length()) {
       active_.push_back(fill);
       queue_.pop_front();
     }
@@ -99,7 +100,8 @@ void Filler::run() {
     m_.unlock();
     const Status status = read(chunk, buffer);
     Fill& fill = *chunk.fill;
-    if (!status.ok() && fill.finish(Fill::State::failed)) {
+    // stale: the file changed meanwhile, which is nobody's fault.
+    if (!status.ok() && fill.finish(Fill::State::failed) && status.code() != Errc::stale) {
       SL_LOG(warn, "event=fill_failed inode={} error=\"{}\"", fill.file().inode.value,
              status.to_string());
     }

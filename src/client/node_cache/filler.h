@@ -28,6 +28,8 @@ class Fill {
   State state() const { return state_.load(std::memory_order_acquire); }
   std::uint64_t done_bytes() const { return done_.load(std::memory_order_relaxed); }
   std::uint64_t length() const { return length_; }
+  /// The range has been read, or is being read now.
+  bool has_begun(std::uint64_t end) const { return end <= next_.load(std::memory_order_acquire); }
   /// The whole range lies in the target.
   bool has(std::uint64_t offset, std::uint64_t length) const;
   /// Nothing more is begun; a push that is under way is undone by the thread that does it.
@@ -48,7 +50,7 @@ class Fill {
   const std::shared_ptr<CacheFile> target_;
   const Node pushed_to_;
   const Nanoseconds begun_;
-  std::uint64_t next_ = 0;                    // under the filler's lock
+  std::atomic<std::uint64_t> next_{0};        // changed under the filler's lock
   std::atomic<State> state_{State::running};  // release: pairs with the acquire of state()
   std::atomic<std::uint64_t> done_{0};
   std::atomic<int> storing_{

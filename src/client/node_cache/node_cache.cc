@@ -227,6 +227,12 @@ Result<OpenDecision> NodeCache::serve(const Open& open, File& file) {
     decision.backing_fd = here.copy->file->backing_fd();
   } else {
     ++here.cached_opens;
+    const bool filling =
+        file.live && file.live->fill->state() == Fill::State::running && file.writers == 0;
+    if (options_.direct_while_filling && filling && !writer && !open.written &&
+        open.node.incarnation == 0 && (open.flags & O_TRUNC) == 0) {
+      decision.kind = OpenDecision::Kind::direct;
+    }
   }
   ++file.opens;
   if (writer) ++file.writers;
@@ -524,18 +530,26 @@ void NodeCache::remote_change(FileKey key) {
   erase_if_idle(key);
 }
 
+// What is on its way already is waited for: it comes sooner than if it were fetched again.
 std::optional<Piece> NodeCache::peek(FileKey key, const FileState& state, std::uint64_t offset,
                                      std::uint32_t length) {
   if (tracked_.load(std::memory_order_relaxed) == 0) return std::nullopt;
+  CopyPointer copy;  // given up after the lock
   MutexLock lock(m_);
   const auto found = files_.find(key);
   if (found == files_.end() || !found->second.live || found->second.writers > 0)
     return std::nullopt;
-  const Copy& copy = *found->second.live;
-  if (copy.state.version != state.version || offset >= state.length) return std::nullopt;
-  const std::uint64_t inside = std::min<std::uint64_t>(length, state.length - offset);
-  if (!copy.fill->has(offset, inside) || copy.file->length() < offset + inside) return std::nullopt;
-  return Piece{copy.file->map().subspan(offset, inside), copy.file};
+  copy = found->second.live;
+  if (copy->state.version != state.version || offset >= state.length) return std::nullopt;
+  const std::uint64_t end = offset + std::min<std::uint64_t>(length, state.length - offset);
+  const Nanoseconds until = now() + options_.stall_limit;
+  while (!copy->fill->has(offset, end - offset)) {
+    const bool coming = copy->fill->state() == Fill::State::running && copy->fill->has_begun(end);
+    if (!coming || stopping_ || now() >= until) return std::nullopt;
+    changed_.wait_for(m_, 20ms);
+  }
+  if (copy->file->length() < end) return std::nullopt;
+  return Piece{copy->file->map().subspan(offset, end - offset), copy->file};
 }
 
 Status NodeCache::warm(FileKey key, const FileState& state) {
