@@ -187,7 +187,9 @@ Result<std::unique_ptr<Index>> Index::open(const std::string& directory, std::ui
     options.create = true;
     table = table::Table::open(options);
   }
-  return std::unique_ptr<Index>(new Index(SL_TRY(std::move(table))));
+  // On a line of its own: leaving in the middle of a new-expression would leak what it allocated.
+  auto opened = SL_TRY(std::move(table));
+  return std::unique_ptr<Index>(new Index(std::move(opened)));
 }
 
 Result<EntryPtr> Index::find(const BlockId& block) const {
