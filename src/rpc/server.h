@@ -62,7 +62,7 @@ class Server {
 
   void work_loop(std::size_t number);
   bool serve(Link& link, Scratch& scratch);
-  bool arm(const Link& link, int operation);
+  bool arm(Link& link, int operation);
 
   LinkRef find(std::uint64_t id) const SL_EXCLUDES(m_);
   void remove(const LinkRef& link) SL_EXCLUDES(m_);
