@@ -66,7 +66,6 @@ struct DirectoryHandle {
   View* view = nullptr;  // null: the mount's own tree
   Turn turn;
   DirectoryPass pass;
-  InodeId parent;
 };
 
 }  // namespace starlane::client

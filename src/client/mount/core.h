@@ -164,6 +164,9 @@ class MountCore final : public Vfs, private SessionListener {
   Result<OpenReply> serve(View& view, Node node, std::uint32_t flags, const Caller& caller,
                           const std::shared_ptr<OpenFile>& file, const Attributes& attributes,
                           bool again);
+  Result<Created> create_by_opening(const Caller& caller, Node parent, std::string_view name,
+                                    std::uint32_t flags);
+  /// False: the kernel's pages are of another version. Tells it so.
   bool sync_kernel(View& view, Node node, const Attributes& attributes);
   void close_counted(OpenFile& file, bool writer);
 

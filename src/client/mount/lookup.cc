@@ -21,8 +21,8 @@ Result<EntryReply> MountCore::lookup(const Caller& caller, Node parent, std::str
 
 void MountCore::forget(Node node, std::uint64_t lookups) {
   if (node.slot == 0 || !nodes_.forget(node, lookups)) return;
-  const Result<View*> view = views_.at(node.slot);
-  if (view.ok()) incarnations_.forget((*view)->file(node.inode), node);
+  if (const View* view = views_.known(node.slot))
+    incarnations_.forget(view->file(node.inode), node);
 }
 
 // ---- The mount's own tree ----

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <variant>
 
-#include "client/mount/testing_host.h"
+#include "client/mount/host_fixture.h"
 
 namespace starlane::client::testing {
 namespace {

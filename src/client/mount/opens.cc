@@ -25,7 +25,8 @@ Result<Attributes> MountCore::gate(View& view, Node node, std::uint32_t flags, c
 
   const auto file = open_files_.get(view.file(node.inode));
   Turn::Alone turn(file->turn);
-  io_.discard(file->key, 0);
+  // What others wrote is not lost when the name turns out to name another file.
+  SL_TRY(io_.flush(file->key, Safety::accepted));
   const auto before = names_.attributes(*view.attached, node.inode);
   const std::uint64_t previous = before && exclusive(view) ? before->value.version : 0;
   const Attributes attributes = SL_TRY(gate_call(view, node, flags, caller, check_name));
@@ -164,19 +165,12 @@ Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::s
                                        std::uint32_t mode, std::uint32_t flags) {
   View* view = SL_TRY(changeable(parent));
   const std::uint32_t kept = (mode & 07777 & ~caller.umask) | S_IFREG;
-  Result<Attributes> made = create_kind(*view, caller, parent.inode, name, kept, 0, {});
-  const bool there = made.code() == Errc::exists && (flags & O_EXCL) == 0;
-  if (!made.ok() && !there) return made.status();
-  if (there) {  // another host was first: then it is an open
+  const Result<Attributes> made = create_kind(*view, caller, parent.inode, name, kept, 0, {});
+  if (made.code() == Errc::exists && (flags & O_EXCL) == 0) {  // another host was first
     names_.forget_name(view->file(parent.inode), name);
-    Created created;
-    created.entry = SL_TRY(lookup(caller, parent, name));
-    if (!created.entry.node.inode) return {Errc::stale_handle, "the name came and went"};
-    if (!S_ISREG(created.entry.attributes.stat.mode))
-      return {Errc::exists, "there is something else of this name"};
-    created.open = SL_TRY(open(caller, created.entry.node, flags));
-    return created;
+    return create_by_opening(caller, parent, name, flags);
   }
+  SL_TRY(made.status());
   Created created;
   created.entry = entry_reply(*view, parent.inode, name, *made, options_.names.shared_ttl);
   const auto file = open_files_.get(view->file(made->inode));
@@ -185,6 +179,25 @@ Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::s
   Result<OpenReply> opened = serve(*view, created.entry.node, flags, caller, file, *made, true);
   if (!opened.ok()) {
     close_counted(*file, writes(flags));
+    forget(created.entry.node, 1);  // the kernel does not hear of it
+    return opened.status();
+  }
+  created.open = *opened;
+  return created;
+}
+
+Result<Vfs::Created> MountCore::create_by_opening(const Caller& caller, Node parent,
+                                                  std::string_view name, std::uint32_t flags) {
+  Created created;
+  created.entry = SL_TRY(lookup(caller, parent, name));
+  if (!created.entry.node.inode) return {Errc::stale_handle, "the name came and went"};
+  const Result<OpenReply> opened = [&]() -> Result<OpenReply> {
+    if (!S_ISREG(created.entry.attributes.stat.mode))
+      return {Errc::exists, "there is something else of this name"};
+    return open(caller, created.entry.node, flags);
+  }();
+  if (!opened.ok()) {
+    forget(created.entry.node, 1);
     return opened.status();
   }
   created.open = *opened;

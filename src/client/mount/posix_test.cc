@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "client/mount/testing_host.h"
+#include "client/mount/host_fixture.h"
 
 namespace starlane::client::testing {
 namespace {

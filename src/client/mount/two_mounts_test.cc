@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "client/mount/testing_host.h"
+#include "client/mount/host_fixture.h"
 
 namespace starlane::client::testing {
 namespace {
@@ -92,6 +92,28 @@ TEST_F(TwoMounts, AbsencePromisedUnderTheLeaseIsKept) {
   other.join();
   EXPECT_GE(system_clock().boot() - asked, absent.entry_valid - milliseconds(50));
   EXPECT_EQ(*a.read_file("/volumes/v/f"), "x");
+}
+
+TEST_F(TwoMounts, TruncatingAReplacedNameSparesTheOldFile) {
+  ASSERT_TRUE(a.write_file("/volumes/v/f", "").ok());
+  ASSERT_TRUE(b.write_file("/volumes/v/g", "the new one").ok());
+  const std::uint64_t writer = *a.open("/volumes/v/f", O_RDWR);
+  ASSERT_TRUE(a.pwrite(writer, 0, "not yet closed").ok());
+  const Node old = *a.walk("/volumes/v/f");
+  ASSERT_TRUE(b.rename("/volumes/v/g", "/volumes/v/f").ok());
+  EXPECT_EQ(a.vfs().open(a.caller(), old, O_WRONLY | O_TRUNC).code(), Errc::stale_handle);
+  EXPECT_EQ(*a.pread(writer, 0, 100), "not yet closed");
+  ASSERT_TRUE(a.close(writer).ok());
+}
+
+TEST_F(TwoMounts, CreateOfWhatAnotherHostMadeOpensIt) {
+  ASSERT_TRUE(a.stat("/volumes/v").ok());
+  ASSERT_TRUE(b.write_file("/volumes/v/f", "from b").ok());
+  const std::uint64_t handle = *a.create("/volumes/v/f", O_RDWR | O_CREAT);
+  EXPECT_EQ(*a.pread(handle, 0, 100), "from b");
+  ASSERT_TRUE(a.close(handle).ok());
+  EXPECT_EQ(a.create("/volumes/v/f", O_RDWR | O_CREAT | O_EXCL).code(), Errc::exists);
+  EXPECT_EQ(a.incarnations.opens, 0);
 }
 
 TEST_F(TwoMounts, UnlinkedElsewhereWhileOpenHere) {

@@ -3,7 +3,7 @@
 namespace starlane::client {
 
 Result<View*> Views::at(std::uint16_t slot) const {
-  View* view = (*slots_)[slot].load(std::memory_order_acquire);
+  View* view = known(slot);
   if (view == nullptr) return {Errc::stale_handle, "no such tree in this mount"};
   if (view->attached->gone()) return {Errc::stale_handle, "the volume is not there any more"};
   return view;
@@ -27,7 +27,8 @@ Result<View*> Views::slot_for(const std::shared_ptr<Attached>& attached) {
   const std::size_t slot = views_.size() + 1;
   if (slot >= kSlots)
     return {Errc::no_memory, "this mount has shown 65 535 trees: mount again to see more"};
-  views_.push_back(std::make_unique<View>(View{static_cast<std::uint16_t>(slot), attached}));
+  views_.push_back(std::make_unique<View>(
+      View{static_cast<std::uint16_t>(slot), attached, sessions_.clock().boot()}));
   View* view = views_.back().get();
   by_branch_[attached->branch] = view;
   (*slots_)[slot].store(view, std::memory_order_release);
@@ -39,7 +40,7 @@ std::vector<View*> Views::retire(const Listing& listing) {
   {
     MutexLock lock(m_);
     for (const auto& [branch, view] : by_branch_) {
-      if (view->attached->gone()) continue;
+      if (view->attached->gone() || view->since >= listing.asked_at) continue;
       const CatalogueItem* item = listing.find(view->attached->target);
       if (item == nullptr || item->branch != branch) gone.push_back(view);
     }

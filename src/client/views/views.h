@@ -19,6 +19,7 @@ namespace starlane::client {
 struct View {
   std::uint16_t slot = 0;
   std::shared_ptr<Attached> attached;
+  Nanoseconds since{0};  // boot clock: a listing asked before says nothing about it
 
   BranchId branch() const { return attached->branch; }
   ViewId view() const { return attached->view; }
@@ -32,6 +33,8 @@ class Views {
 
   /// stale_handle: no such slot, or what it showed is gone.
   Result<View*> at(std::uint16_t slot) const;
+  /// Null: no such slot. A view that is gone is still found.
+  View* known(std::uint16_t slot) const { return (*slots_)[slot].load(std::memory_order_acquire); }
   /// Null: not shown here. A view that is gone is still found.
   View* of(BranchId branch) const SL_EXCLUDES(m_);
 

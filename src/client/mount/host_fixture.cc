@@ -1,4 +1,4 @@
-#include "client/mount/testing_host.h"
+#include "client/mount/host_fixture.h"
 
 #include <stdexcept>
 
