@@ -105,9 +105,11 @@ void print(const json& status) {
               human_bytes(status.value("stored_bytes", std::uint64_t{0})).c_str());
   print_targets(status);
   print_sessions(status);
-  for (const auto& [role, state] : status.value("roles", json::object()).items()) {
+  const json roles = status.value("roles", json::object());
+  for (const auto& [role, state] : roles.items()) {
     std::printf("\n%s  process %d\n", styled(role, Style::bold).c_str(), state.value("pid", 0));
-    for (const auto& [name, value] : state.value("figures", json::object()).items())
+    const json figures = state.value("figures", json::object());
+    for (const auto& [name, value] : figures.items())
       std::printf("  %-24s %s\n", name.c_str(),
                   value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
   }

@@ -14,7 +14,8 @@ void start_logging(const LogOptions& options) {
   try {
     if (!options.file.empty()) logger = spdlog::basic_logger_mt(options.role, options.file);
   } catch (const spdlog::spdlog_ex& failed) {
-    std::fprintf(stderr, "starlane: no log in %s (%s); logging here\n", options.file.c_str(), failed.what());
+    std::fprintf(stderr, "starlane: no log in %s (%s); logging here\n", options.file.c_str(),
+                 failed.what());
   }
   if (!logger) logger = spdlog::stderr_logger_mt(options.role);
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %n[%t] %v");

@@ -16,7 +16,8 @@ struct LogOptions {
   std::string level = "info";
 };
 
-/// At the start of a process; again to send what follows elsewhere. A file that cannot be opened is told on standard error.
+/// At the start of a process; again to send what follows elsewhere. A file that cannot be opened is
+/// told on standard error.
 void start_logging(const LogOptions& options);
 
 }  // namespace starlane
