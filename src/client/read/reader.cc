@@ -249,7 +249,20 @@ Result<bool> Reader::changed(const Look& look, std::uint64_t begin, std::uint64_
   maps_.invalidate(look.file_);
   const FileState any{0, 0};
   const Look now = SL_TRY(this->look(look.file_, any, begin, end, scope));
-  return now.view_.version != look.view_.version;
+  if (now.view_.version != look.view_.version) return true;
+  // The same bytes may lie in other slices: the keeper merges long lists.
+  return slices_in(now, begin, end) != slices_in(look, begin, end);
+}
+
+std::vector<SliceId> Reader::slices_in(const Look& look, std::uint64_t begin, std::uint64_t end) {
+  std::vector<SliceId> slices;
+  const Status visited =
+      visit(look, begin, end, [&](const Segment& segment, std::uint64_t) -> Status {
+        slices.push_back(segment.slice);
+        return {};
+      });
+  SL_CHECK(visited.ok());
+  return slices;
 }
 
 }  // namespace starlane::client

@@ -67,6 +67,7 @@ class Reader {
   };
   template <typename Visit>
   static Status visit(const Look& look, std::uint64_t begin, std::uint64_t end, Visit visit);
+  static std::vector<SliceId> slices_in(const Look& look, std::uint64_t begin, std::uint64_t end);
   template <typename Visit>
   static Status visit_blocks(const Look& look, const Segment& segment, std::uint64_t length,
                              Visit visit);

@@ -372,6 +372,11 @@ FileState FakeMeta::remote_commit(FileKey key, const pb::SliceEntry& entry) {
   return {++file.version, file.length};
 }
 
+void FakeMeta::merge(FileKey file, const pb::SliceEntry& entry) {
+  MutexLock lock(m_);
+  files_.at(file).chunks[0] = {entry};
+}
+
 FileState FakeMeta::state(FileKey file) {
   MutexLock lock(m_);
   return {files_.at(file).version, files_.at(file).length};

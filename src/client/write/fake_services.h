@@ -92,6 +92,8 @@ class FakeMeta final : public MetaService {
   FileState truncate(FileKey file, std::uint64_t length);
   /// Another client's write of one slice that is stored already.
   FileState remote_commit(FileKey file, const pb::SliceEntry& entry);
+  /// The keeper's merge of the first chunk into one slice that is stored already: the same version.
+  void merge(FileKey file, const pb::SliceEntry& entry);
   FileState state(FileKey file);
   std::vector<pb::SliceEntry> entries(FileKey file, std::uint32_t chunk);
   std::uint64_t commits();

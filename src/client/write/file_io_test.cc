@@ -108,6 +108,21 @@ TEST(FileIo, ABlockThatIsGoneMeansAnotherMap) {
   EXPECT_EQ(rig.read(other, 0, 60'000).code(), Errc::io);
 }
 
+TEST(FileIo, ABlockThatWasMergedAwayMeansAnotherMapOfTheSameVersion) {
+  Rig rig;
+  const FileKey file = rig.create(1), other = rig.create(2);
+  const std::string bytes = noise(100'000, 1);
+  ASSERT_TRUE(rig.write(file, 0, bytes).ok());
+  ASSERT_TRUE(rig.write(other, 0, bytes).ok());
+  ASSERT_TRUE(rig.io->flush_all(Safety::accepted).ok());
+  rig.open(Rig::small());
+  EXPECT_EQ(*rig.read(file, 99'999, 1), bytes.substr(99'999));  // the map is known now
+  const pb::SliceEntry old = rig.meta.entries(file, 0)[0];
+  rig.meta.merge(file, rig.meta.entries(other, 0)[0]);
+  rig.blocks->lose(BranchId(old.owner()), SliceId(old.slice()));
+  EXPECT_EQ(*rig.read(file, 0, 60'000), bytes.substr(0, 60'000));
+}
+
 TEST(FileIo, ReadersOfOneColdFileFetchItOnce) {
   Rig rig;
   const FileKey file = rig.create(1);

@@ -13,6 +13,21 @@ namespace {
 constexpr std::size_t kSlicesPerCommit = 256;
 constexpr int kStaleTries = 20;
 
+/// What a flush answers when bytes could not leave: what an application can act on, or io.
+Status for_application(const Status& status) {
+  switch (status.code()) {
+    case Errc::no_space:
+    case Errc::quota:
+    case Errc::file_too_large:
+    case Errc::read_only:
+      return status;
+    case Errc::fenced:
+      return Status(Errc::io, "writes were lost: the server had ended the session");
+    default:
+      return Status(Errc::io, "writes were lost: " + status.to_string());
+  }
+}
+
 void set_time(WallTime from, pb::Time* to) {
   to->set_seconds(from.seconds);
   to->set_nanoseconds(from.nanoseconds);
@@ -146,10 +161,7 @@ std::vector<std::shared_ptr<PendingSlice>> WriteBack::gather(DirtyFile& file,
       ++i;
       continue;
     }
-    if (file.error.ok())
-      file.error = slice->failure.code() == Errc::fenced
-                       ? Status(Errc::io, "writes were lost: the server had ended the session")
-                       : slice->failure;
+    if (file.error.ok()) file.error = for_application(slice->failure);
     file.drop(slice);
     remove_blocks(*slice);
     file.changed.notify_all();
@@ -227,10 +239,7 @@ void WriteBack::settle(DirtyFile& file, const std::vector<std::shared_ptr<Pendin
     if (!file.is_dirty()) file.kill_privileges = false;
     return;
   }
-  if (!file.error.ok()) return;
-  const bool told_as_is = status.code() == Errc::no_space || status.code() == Errc::quota ||
-                          status.code() == Errc::file_too_large || status.code() == Errc::read_only;
-  file.error = told_as_is ? status : Status(Errc::io, "a commit failed: " + status.to_string());
+  if (file.error.ok()) file.error = for_application(status);
 }
 
 /// What is put is committed without a flush, so that its memory can be used again.
