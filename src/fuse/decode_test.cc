@@ -84,7 +84,8 @@ TEST(Decode, NamesAreChecked) {
 
 TEST(Decode, RenameTakesBothNames) {
   const fuse_rename2_in in{client::Node{3, 0, InodeId(9)}.pack(), 2, 0};
-  const auto operation = decode(message(FUSE_RENAME2, in, "from\0to\0"sv));
+  const auto bytes = message(FUSE_RENAME2, in, "from\0to\0"sv);
+  const auto operation = decode(bytes);
   ASSERT_TRUE(operation.ok());
   const auto& rename = std::get<op::Rename>(operation.value());
   EXPECT_EQ(rename.name, "from");
@@ -99,7 +100,8 @@ TEST(Decode, WriteNeedsAllItsBytes) {
   in.fh = 5;
   in.offset = 4096;
   in.size = 3;
-  const auto operation = decode(message(FUSE_WRITE, in, "abc"sv));
+  const auto bytes = message(FUSE_WRITE, in, "abc"sv);
+  const auto operation = decode(bytes);
   ASSERT_TRUE(operation.ok());
   EXPECT_EQ(text_of(std::get<op::Write>(operation.value()).bytes), "abc");
   in.size = 4;

@@ -168,8 +168,27 @@ Result<UniqueFd> receive_descriptor(int socket) {
   return UniqueFd(fd);
 }
 
+Result<UniqueFd> open_device() {
+  UniqueFd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  if (device) return device;
+  const int failure = errno;
+  if (failure == ENOENT || failure == ENXIO || failure == ENODEV) {
+    return Status(Errc::no_device,
+                  "this machine has no /dev/fuse: load the module (modprobe fuse), or start the "
+                  "container with "
+                  "--device /dev/fuse --cap-add SYS_ADMIN");
+  }
+  if (failure == EACCES || failure == EPERM) {
+    return Status(
+        Errc::access,
+        "this user may not open /dev/fuse: run as root, or let root do chmod 666 /dev/fuse");
+  }
+  return system_error("cannot open /dev/fuse", failure);
+}
+
 Result<UniqueFd> mount_unprivileged(const std::string& path, std::uint32_t max_read,
                                     bool for_all_users) {
+  SL_TRY(open_device());  // fusermount3 opens it with this user's rights
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return system_error("socketpair", errno);
   const UniqueFd ours(sockets[0]);
@@ -184,17 +203,7 @@ Result<UniqueFd> mount_unprivileged(const std::string& path, std::uint32_t max_r
 }
 
 Result<UniqueFd> mount_privileged(const std::string& path, std::uint32_t max_read) {
-  UniqueFd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
-  if (!device) {
-    const int failure = errno;
-    if (failure == ENOENT || failure == ENXIO || failure == ENODEV) {
-      return Status(Errc::no_device,
-                    "this machine has no /dev/fuse: load the module (modprobe fuse), or start the "
-                    "container with "
-                    "--device /dev/fuse --cap-add SYS_ADMIN");
-    }
-    return system_error("cannot open /dev/fuse", failure);
-  }
+  UniqueFd device = SL_TRY(open_device());
   std::ostringstream options;
   options << "fd=" << device.get()
           << ",rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read="

@@ -181,12 +181,14 @@ TEST_F(NodeCacheTest, ARemoteChangeRetiresTheCopyAndItsNumberRestsUntilForget) {
   put(10, 1);
   Node old;
   const auto first = open_path(10, 1, O_RDONLY, 1, old);
-  put(10, 2);
+  const auto later = content(10, 2);
+  const auto put_later = [&](std::uint64_t version) { io.put(file(10), version, later); };
+  put_later(2);
   cache->remote_change(file(10));
   EXPECT_EQ(cache->preferred(file(10)), 0);
   std::set<std::uint8_t> numbers{old.incarnation};
   for (std::uint64_t version = 2; version < 400; ++version) {
-    put(10, version);
+    put_later(version);
     cache->remote_change(file(10));
     Node node;
     const auto decision = open_path(10, version, O_RDONLY, 2, node);
@@ -201,7 +203,7 @@ TEST_F(NodeCacheTest, ARemoteChangeRetiresTheCopyAndItsNumberRestsUntilForget) {
   }
   EXPECT_TRUE(holds(first.backing_fd, *content(10, 1)));
   cache->forget(file(10), {3, 77, InodeId(10)});
-  put(10, 1000);
+  put_later(1000);
   cache->remote_change(file(10));
   Node node;
   EXPECT_EQ(open_path(10, 1000, O_RDONLY, 2, node).kind, Kind::passthrough);
