@@ -1,6 +1,7 @@
 // dataset publish|list|show|verify|delete.
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "cli/command.h"
 #include "cli/terminal.h"
@@ -8,6 +9,8 @@
 
 namespace starlane::cli {
 namespace {
+
+constexpr Nanoseconds kTakeOver = std::chrono::seconds(40);
 
 struct Arguments {
   std::string source;
@@ -52,6 +55,19 @@ void print_published(const pb::Image& image, const dataset::Published& done, Nan
               image.digest().c_str(), image.name().c_str(), image.version().c_str());
 }
 
+/// Begins, or goes on. An attempt that was cut off still owns the version until its session has
+/// ended.
+Result<pb::Image> begin_image(MetaService& meta, const pb::ImageRequest& request) {
+  const Deadline deadline = Deadline::after(kTakeOver);
+  for (;;) {
+    pb::Image image;
+    const Status begun = meta.image_begin({}, request, &image);
+    if (begun.ok()) return image;
+    if (begun.code() != Errc::busy || deadline.passed()) return begun;
+    std::this_thread::sleep_for(Milliseconds(200));
+  }
+}
+
 Status publish(Program& program, const Arguments& arguments) {
   const Nanoseconds started = system_clock().boot();
   const dataset::SourceTree tree = SL_TRY(dataset::read_source_tree(arguments.source));
@@ -60,8 +76,7 @@ Status publish(Program& program, const Arguments& arguments) {
   pb::ImageRequest request = request_of(arguments);
   request.set_source(tree.root.string());
   request.set_session(files->sessions().id().value);
-  pb::Image image;
-  SL_TRY(files->meta().image_begin({}, request, &image));
+  pb::Image image = SL_TRY(begin_image(files->meta(), request));
   const BranchId branch = SL_TRY(files->attach_image(arguments.name, arguments.version));
   dataset::Published done;
   {

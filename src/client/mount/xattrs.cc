@@ -5,6 +5,16 @@
 #include "client/mount/call.h"
 
 namespace starlane::client {
+namespace {
+
+/// Names that only a file system could give meaning to (system.posix_acl_access) are refused:
+/// whoever sets one must learn that it has no effect, and then does with permissions alone.
+Status check_namespace(std::string_view name) {
+  if (!name.starts_with("system.")) return {};
+  return {Errc::unsupported, "system.* attributes, as POSIX ACLs, are not supported"};
+}
+
+}  // namespace
 
 Result<NameCache::Xattrs> MountCore::xattr_names(View& view, InodeId inode, std::uint64_t unique) {
   if (auto known = names_.xattrs(*view.attached, inode)) return known;
@@ -20,6 +30,7 @@ Result<NameCache::Xattrs> MountCore::xattr_names(View& view, InodeId inode, std:
 }
 
 Result<std::string> MountCore::get_xattr(const Caller& caller, Node node, std::string_view name) {
+  SL_TRY(check_namespace(name));
   const Status none(Errc::no_attribute, "no such extended attribute");
   if (node.slot == 0) return none;
   View* view = SL_TRY(views_.at(node.slot));
@@ -41,6 +52,7 @@ Result<std::vector<std::string>> MountCore::list_xattrs(const Caller& caller, No
 
 Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view name,
                             std::string_view value, std::uint32_t flags) {
+  SL_TRY(check_namespace(name));
   View* view = SL_TRY(changeable(node));
   pb::XattrRequest request;
   request.set_inode(node.inode.value);
@@ -56,6 +68,7 @@ Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view na
 }
 
 Status MountCore::remove_xattr(const Caller& caller, Node node, std::string_view name) {
+  SL_TRY(check_namespace(name));
   View* view = SL_TRY(changeable(node));
   pb::XattrRequest request;
   request.set_inode(node.inode.value);
