@@ -22,6 +22,9 @@
 #include "common/unique_fd.h"
 #include "net/tcp/socket_connection.h"
 #include "net/tcp/tcp_transport.h"
+#ifdef SL_HAVE_UCX
+#include "net/ucx/ucx_fabric.h"
+#endif
 #include "rpc/block_stub.h"
 #include "rpc/server.h"
 
@@ -89,6 +92,14 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+std::unique_ptr<net::MemoryFabric> make_fabric() {
+#ifdef SL_HAVE_UCX
+  auto fabric = net::make_ucx_fabric();
+  if (fabric.ok()) return std::move(fabric).value();
+#endif
+  return nullptr;
+}
+
 /// The bare loop's server: four bytes of length in, so many bytes out, blocking calls only.
 void serve_bare(int fd) {
   const std::vector<std::byte> block(kBlockSize, std::byte{0x5a});
@@ -140,8 +151,8 @@ Child fork_bare(const net::Endpoint& endpoint) {
   std::_Exit(0);
 }
 
-/// Waits in the child for its end of the pipe to close.
-Child fork_server(const net::Endpoint& endpoint, const net::Key& key) {
+/// Serves in a child until this process ends.
+Child fork_server(const net::Endpoint& endpoint, const net::Key& key, bool exposed) {
   int told[2];
   if (::pipe(told) != 0) std::_Exit(1);
   const pid_t parent = ::getpid();
@@ -152,6 +163,8 @@ Child fork_server(const net::Endpoint& endpoint, const net::Key& key) {
     net::Transport* transports[] = {&tcp};
     rpc::ServerOptions options;
     options.workers = 4;
+    const auto fabric = exposed ? make_fabric() : nullptr;
+    options.fabric = fabric.get();
     rpc::Server server(options, {nullptr, &store}, key, transports);
     check(server.start(), "start");
     const auto where = server.listen(endpoint);
@@ -171,9 +184,73 @@ void end(const Child& child) {
   ::waitpid(child.pid, nullptr, 0);
 }
 
+/// One-sided puts of UCX into memory that the other end exposed, as ucx_perftest makes them: the
+/// limit for exposed memory.
+Fetch put_fetch(net::MemoryFabric& fabric, const net::ExposedMemory& exposed) {
+  std::shared_ptr<net::ReachedMemory> reached =
+      std::move(fabric.reach(bytes_of(exposed.offer()))).value();
+  return [reached](MutableByteSpan from) { check(reached->push(0, from), "put"); };
+}
+
+/// Uses the bytes where they have landed.
+class Seen final : public BulkSink {
+ public:
+  Status write(ByteSpan bytes) override {
+    sum_ += std::to_integer<unsigned>(bytes.front()) + std::to_integer<unsigned>(bytes.back());
+    return {};
+  }
+
+ private:
+  std::uint64_t sum_ = 0;
+};
+
+/// Gets whose bytes go through exposed memory, against bare puts into it.
+void compare_exposed(const std::string& directory, const net::Key& key) {
+  const Child served = fork_server(at("unix", directory, "exposed"), key, true);
+  const auto fabric = make_fabric();
+  if (fabric == nullptr) return end(served);
+  const auto exposed = std::move(fabric->expose(kBlockSize)).value();
+  const auto own_end = make_fabric();
+  const Fetch bare = put_fetch(*own_end, *exposed);
+  net::TcpTransport tcp;
+  net::Transport* transports[] = {&tcp};
+  rpc::ChannelOptions options;
+  options.purpose = net::Purpose::data;
+  options.fabric = fabric.get();
+  rpc::Channel channel(served.where, key, transports, options);
+  rpc::BlockStub stub(channel);
+  const Fetch ours = [&](MutableByteSpan into) {
+    MemorySink sink(into);
+    check(
+        stub.get({}, {TargetId(1), {}, 0, static_cast<std::uint32_t>(into.size())}, sink).status(),
+        "get");
+  };
+  const Fetch in_place = [&](MutableByteSpan into) {
+    Seen sink;
+    check(
+        stub.get({}, {TargetId(1), {}, 0, static_cast<std::uint32_t>(into.size())}, sink).status(),
+        "get");
+  };
+  std::vector<std::byte> large(kBlockSize);
+  for (const auto& [name, fetch] :
+       {std::pair("4 MiB gets, copied out", &ours), std::pair("4 MiB gets, in place", &in_place)}) {
+    std::vector<double> bare_rate, our_rate, ratio;
+    bare(large), (*fetch)(large);
+    for (int round = 0; round < 7; ++round) {
+      bare_rate.push_back(gigabytes_per_second(bare, large, 60));
+      our_rate.push_back(gigabytes_per_second(*fetch, large, 60));
+      ratio.push_back(our_rate.back() / bare_rate.back());
+    }
+    std::printf("%-6s %-22s %9.2f %9.2f GB/s  ratio %.2f (bare: one-sided puts)\n", "ucx", name,
+                median(bare_rate), median(our_rate), median(ratio));
+  }
+  if (channel.counts().attached == 0) std::printf("ucx    the server could not reach the memory\n");
+  end(served);
+}
+
 void compare(const std::string& kind, const std::string& directory, const net::Key& key) {
   const Child bare = fork_bare(at(kind, directory, "bare"));
-  const Child served = fork_server(at(kind, directory, "served"), key);
+  const Child served = fork_server(at(kind, directory, "served"), key, false);
   net::TcpTransport tcp;
   net::Transport* transports[] = {&tcp};
   auto connection = tcp.connect(bare.where, Deadline::never());
@@ -217,6 +294,7 @@ int main_program() {
   check(fill_random(key.bytes), "key");
   std::printf("%-6s %-22s %9s %9s\n", "way", "what", "bare", "starlane");
   for (const char* kind : {"unix", "tcp"}) compare(kind, directory, key);
+  compare_exposed(directory, key);
   std::filesystem::remove_all(directory);
   return 0;
 }

@@ -22,7 +22,12 @@ enum class FrameKind : std::uint8_t {
   block_request = 2,  // payload: a struct of block_wire.h; a put's bulk follows
   bulk = 3,           // from the server, any number before the reply: the next bytes of a get
   reply = 4,          // payload: the answer, or the error's text when status is not 0
+  attach = 5,  // payload: AttachProbe, then an offer of exposed memory (net/exposed_memory.h)
 };
+
+/// Flags of a frame; unknown ones are skipped.
+inline constexpr std::uint8_t kBulkInMemory =
+    1;  // kind bulk: the bytes lie in the exposed memory, not on the stream
 
 inline constexpr std::uint32_t kDeadlineNever = 0xffffffff;
 
@@ -31,7 +36,7 @@ struct FrameHeader {
   std::uint8_t major = kFrameMajor;
   std::uint8_t minor = kFrameMinor;
   FrameKind kind = FrameKind::reply;
-  std::uint8_t flags = 0;  // none are defined; unknown ones are skipped
+  std::uint8_t flags = 0;
   std::uint16_t method = 0;
   std::uint16_t status = 0;  // Errc of a reply
   std::uint32_t deadline_ms =
@@ -60,6 +65,21 @@ static_assert(offsetof(FrameHeader, sequence) == 16 && offsetof(FrameHeader, bul
 static_assert(offsetof(FrameHeader, body_check) == 92 &&
               offsetof(FrameHeader, header_check) == 100);
 
+/// Where a request's bulk lies, or goes: in the memory that the client has exposed on this
+/// connection.
+struct WireExposure {
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+static_assert(sizeof(WireExposure) == 16 && std::is_trivially_copyable_v<WireExposure>);
+
+/// The first bytes of memory just exposed. The server compares them, then writes their complement
+/// behind them.
+struct AttachProbe {
+  std::uint8_t bytes[16] = {};
+};
+static_assert(sizeof(AttachProbe) == 16 && std::is_trivially_copyable_v<AttachProbe>);
+
 /// What follows the header and precedes the bulk.
 constexpr std::uint64_t body_length(const FrameHeader& header) {
   return std::uint64_t{header.capability_length} + header.exposure_length +
@@ -71,6 +91,7 @@ inline constexpr std::uint32_t kMetaRequestLimit = 4 << 20;
 inline constexpr std::uint32_t kMetaReplyLimit = 16 << 20;
 inline constexpr std::uint32_t kBlockRequestLimit = 64 << 10;
 inline constexpr std::uint32_t kBlockReplyLimit = 1 << 20;
+inline constexpr std::uint32_t kAttachLimit = 8 << 10;
 inline constexpr std::uint32_t kCapabilityLimit = 4 << 10;
 inline constexpr std::uint32_t kExposureLimit = 4 << 10;
 inline constexpr std::uint32_t kExtensionLimit = 4 << 10;

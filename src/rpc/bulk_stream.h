@@ -10,7 +10,22 @@
 
 namespace starlane::rpc {
 
-class StreamSource final : public BulkSource {
+/// What a server needs of either end beyond what the service sees.
+class ServedSource : public BulkSource {
+ public:
+  /// Sees to it that the next frame can be found, whatever was not read.
+  virtual Status drain() = 0;
+  /// The peer can no longer be reached; nothing more can be said to it.
+  virtual bool broken() const = 0;
+};
+class ServedSink : public BulkSink {
+ public:
+  /// Sends what waits, and the reply.
+  virtual Status finish(const FrameHeader& reply, ByteSpan payload) = 0;
+  virtual bool broken() const = 0;
+};
+
+class StreamSource final : public ServedSource {
  public:
   /// timeout: from the first read to the last.
   StreamSource(net::Connection& connection, std::uint64_t length, Milliseconds timeout)
@@ -18,10 +33,9 @@ class StreamSource final : public BulkSource {
 
   std::uint64_t size() const override { return length_; }
   Status read(MutableByteSpan out) override;
-  /// Receives and forgets what was not read, so that the next frame can be found.
-  Status drain();
-  /// The connection failed; nothing more can be said on it.
-  bool broken() const { return broken_; }
+  /// Receives and forgets the rest.
+  Status drain() override;
+  bool broken() const override { return broken_; }
 
  private:
   net::Connection& connection_;
@@ -33,7 +47,7 @@ class StreamSource final : public BulkSource {
 };
 
 /// Each write is a bulk frame; small ones wait for the reply and leave with it.
-class StreamSink final : public BulkSink {
+class StreamSink final : public ServedSink {
  public:
   /// timeout: of each send.
   StreamSink(net::Connection& connection, std::uint64_t sequence, std::uint64_t limit,
@@ -41,9 +55,8 @@ class StreamSink final : public BulkSink {
       : connection_(connection), sequence_(sequence), left_(limit), timeout_(timeout) {}
 
   Status write(ByteSpan bytes) override;
-  /// Sends what waits, and the reply.
-  Status finish(const FrameHeader& reply, ByteSpan payload);
-  bool broken() const { return broken_; }
+  Status finish(const FrameHeader& reply, ByteSpan payload) override;
+  bool broken() const override { return broken_; }
 
  private:
   FrameHeader header_of(std::uint64_t length) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "rpc/attach.h"
 #include "rpc/exchange.h"
 #include "rpc/frame_io.h"
 
@@ -125,6 +126,7 @@ Result<std::unique_ptr<Line>> Channel::connect(Deadline deadline) {
   if (line.ok()) {
     failures_ = 0;
     ++counts_.connects;
+    if ((*line)->exposed != nullptr) ++counts_.attached;
     return line;
   }
   --open_;
@@ -144,8 +146,13 @@ Result<std::unique_ptr<Line>> Channel::connect_now(Deadline deadline) {
   auto line = std::make_unique<Line>();
   const Status greeted = [&]() -> Status {
     line->connection = SL_TRY(transport->connect(endpoint_, deadline));
-    const net::Agreed wanted{options_.purpose, 0, options_.mount_nonce};
-    return net::greet(*line->connection, key_, wanted, deadline).status();
+    const bool offers = options_.fabric != nullptr && options_.purpose == net::Purpose::data;
+    const net::Agreed wanted{options_.purpose,
+                             offers ? net::kFeatureExposedMemory : std::uint8_t{0},
+                             options_.mount_nonce};
+    const net::Agreed agreed = SL_TRY(net::greet(*line->connection, key_, wanted, deadline));
+    if (agreed.features == 0) return {};
+    return attach(*line, *options_.fabric, deadline);
   }();
   if (greeted.ok()) return line;
   // A server that does not greet within our own limit is as good as away.

@@ -9,6 +9,7 @@
 
 #include "common/bulk.h"
 #include "common/mutex.h"
+#include "net/exposed_memory.h"
 #include "net/handshake.h"
 #include "net/transport.h"
 #include "proto/call.h"
@@ -26,6 +27,8 @@ struct ChannelOptions {
   Milliseconds backoff_max{1'000};
   std::size_t attempts = 3;       // of one call, while repeating it is safe
   std::uint64_t mount_nonce = 0;  // of this process, from its start
+  // Outlives the channel. Large bulk goes through its memory where the server can reach it.
+  net::MemoryFabric* fabric = nullptr;
 };
 
 /// One call: what to send and where its bulk comes from or goes to. The memory outlives the call.
@@ -43,9 +46,10 @@ struct Request {
 struct Line {
   std::unique_ptr<net::Connection> connection;
   std::uint64_t sequence = 0;
-  Nanoseconds used{};             // when it last served a call, on the boot clock
-  std::vector<std::byte> buffer;  // the last reply's body
-  std::vector<std::byte> stage;   // bulk on its way to or from a caller without memory
+  Nanoseconds used{};                           // when it last served a call, on the boot clock
+  std::unique_ptr<net::ExposedMemory> exposed;  // that the server has reached, or null
+  std::vector<std::byte> buffer;                // the last reply's body
+  std::vector<std::byte> stage;  // bulk on its way to or from a caller without memory
 };
 
 class Channel {
@@ -86,6 +90,7 @@ class Channel {
   const net::Endpoint& endpoint() const { return endpoint_; }
   struct Counts {
     std::uint64_t connects = 0, failed_connects = 0, repeats = 0;
+    std::uint64_t attached = 0;  // connections whose bulk goes through exposed memory
     std::size_t open = 0;
   };
   Counts counts() const SL_EXCLUDES(m_);

@@ -23,8 +23,39 @@ Status send_staged(Line& line, BulkSource& source, Deadline deadline) {
   return {};
 }
 
-Status send_request(Line& line, const FrameHeader& header, const Request& request,
-                    Deadline deadline) {
+/// Bulk shorter than this travels on the stream: one step less to wait for.
+constexpr std::uint64_t kLeastInMemory = 64 << 10;
+
+std::uint64_t bulk_of(const Request& request) {
+  return request.source != nullptr ? request.source->size() : request.sink_length;
+}
+
+bool goes_through_memory(const Line& line, const Request& request) {
+  const std::uint64_t length = bulk_of(request);
+  return line.exposed != nullptr && length >= kLeastInMemory &&
+         length <= line.exposed->region().size();
+}
+
+/// The request's bytes are put where the server can reach them; only the frame is sent.
+Status send_exposed(Line& line, FrameHeader& header, const Request& request, Deadline deadline) {
+  const WireExposure exposure{0, bulk_of(request)};
+  if (request.source != nullptr) {
+    const MutableByteSpan region = line.exposed->region().first(exposure.length);
+    if (const auto memory = request.source->memory()) {
+      std::memcpy(region.data(), memory->data(), region.size());
+    } else {
+      SL_TRY(request.source->read(region));
+    }
+  }
+  const ByteSpan place = std::as_bytes(std::span(&exposure, 1));
+  seal(header, place, request.payload);
+  return line.connection->send(std::array<ByteSpan, 3>{image_of(header), place, request.payload},
+                               deadline);
+}
+
+Status send_request(Line& line, FrameHeader& header, const Request& request, Deadline deadline) {
+  if (goes_through_memory(line, request)) return send_exposed(line, header, request, deadline);
+  seal(header, {}, request.payload);
   std::array<ByteSpan, 3> pieces{image_of(header), request.payload, {}};
   std::optional<ByteSpan> memory;
   if (request.source != nullptr) memory = request.source->memory();
@@ -46,15 +77,16 @@ class Receiver {
     if (direct_) memory_ = *memory;
   }
 
-  Status take(std::uint64_t length) {
+  Status take(std::uint64_t length, bool in_memory) {
     if (length > left_) {
       return Status(Errc::protocol, line_.connection->peer() + " sent more than was asked for");
     }
+    const std::uint64_t position = done_;
     left_ -= length;
-    if (!direct_) return take_staged(length);
-    SL_TRY(line_.connection->receive(memory_.subspan(done_, length), deadline_));
     done_ += length;
-    return {};
+    if (in_memory) return take_exposed(position, length);
+    if (!direct_) return take_staged(length);
+    return line_.connection->receive(memory_.subspan(position, length), deadline_);
   }
   bool complete() const { return left_ == 0; }
   void finish() {
@@ -62,6 +94,15 @@ class Receiver {
   }
 
  private:
+  Status take_exposed(std::uint64_t position, std::uint64_t length) {
+    if (line_.exposed == nullptr || position + length > line_.exposed->region().size()) {
+      return Status(Errc::protocol, line_.connection->peer() + " names memory that is not exposed");
+    }
+    const ByteSpan bytes = line_.exposed->region().subspan(position, length);
+    if (!direct_) return sink_->write(bytes);
+    std::memcpy(memory_.data() + position, bytes.data(), length);
+    return {};
+  }
   Status take_staged(std::uint64_t length) {
     line_.stage.resize(kStage);
     while (length != 0) {
@@ -88,7 +129,7 @@ Status receive_reply(Line& line, const Request& request, Deadline deadline, Exch
     if (done.header.sequence != line.sequence)
       return Status(Errc::protocol, "an answer to another call");
     if (done.header.kind != FrameKind::bulk) break;
-    SL_TRY(receiver.take(done.header.bulk_length));
+    SL_TRY(receiver.take(done.header.bulk_length, (done.header.flags & kBulkInMemory) != 0));
   }
   if (done.header.kind != FrameKind::reply)
     return Status(Errc::protocol, "a server that asks instead of answering");
@@ -115,7 +156,7 @@ Exchanged exchange(Line& line, const Call& call, const Request& request,
   header.mount_nonce = mount_nonce;
   header.bulk_length = request.source == nullptr ? 0 : request.source->size();
   put_call(call, header);
-  seal(header, {}, request.payload);
+
   done.way = send_request(line, header, request, call.deadline);
   if (!done.way.ok()) return done;  // the server has no whole request, so it did nothing
   done.sent = true;

@@ -30,6 +30,8 @@ Result<Limits> limits_of(FrameKind kind) {
       return Limits{0, kBulkLimit, 0};
     case FrameKind::reply:
       return Limits{kMetaReplyLimit, 0, 0};
+    case FrameKind::attach:
+      return Limits{kAttachLimit, 0, 0};
   }
   return Status(Errc::protocol,
                 "a frame of the unknown kind " + std::to_string(static_cast<int>(kind)));

@@ -32,7 +32,8 @@ class Decoders {
 
   void feed(ByteSpan bytes, Rng& rng) {
     FrameHeader header;
-    std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof header));
+    std::copy_n(bytes.begin(), std::min(bytes.size(), sizeof header),
+                std::as_writable_bytes(std::span(&header, 1)).begin());
     if (check_header(header).ok() && body_length(header) <= bytes.size()) {
       const ByteSpan body = bytes.last(body_length(header));
       (void)check_body(header, body);

@@ -8,8 +8,12 @@
 #include "common/rng.h"
 #include "net/loop/loop_transport.h"
 #include "net/tcp/tcp_transport.h"
+#ifdef SL_HAVE_UCX
+#include "net/ucx/ucx_fabric.h"
+#endif
 #include "net/test_links.h"
 #include "rpc/fake_services.h"
+#include "rpc/frame_io.h"
 
 namespace starlane::rpc {
 namespace {
@@ -55,6 +59,26 @@ class CuttableTransport final : public net::Transport {
   std::vector<UniqueFd> sockets_ SL_GUARDED_BY(m_);
 };
 
+/// Exposed memory for the client's or the server's part of this process; null where it is not built
+/// or not possible.
+net::MemoryFabric* fabric_of([[maybe_unused]] bool server) {
+#ifdef SL_HAVE_UCX
+  static const std::unique_ptr<net::MemoryFabric> fabrics[] = {
+      std::move(net::make_ucx_fabric()).value(), std::move(net::make_ucx_fabric()).value()};
+  return fabrics[server ? 1 : 0].get();
+#else
+  return nullptr;
+#endif
+}
+
+std::vector<std::string> ways() {
+  std::vector<std::string> all{"unix", "tcp", "loop"};
+#ifdef SL_HAVE_UCX
+  all.push_back("ucx");
+#endif
+  return all;
+}
+
 /// Where to listen; which kind is the test's parameter.
 class RpcTest : public testing::TestWithParam<std::string> {
  protected:
@@ -68,7 +92,7 @@ class RpcTest : public testing::TestWithParam<std::string> {
   void set_endpoint() {
     if (GetParam() == "loop") {
       endpoint_ = {net::Endpoint::Kind::loop, "server", 0};
-    } else if (GetParam() == "unix") {
+    } else if (GetParam() != "tcp") {
       endpoint_ = {net::Endpoint::Kind::unix_socket, directory_.file("socket"), 0};
     } else {
       endpoint_ = {net::Endpoint::Kind::tcp, "127.0.0.1", 0};
@@ -76,6 +100,7 @@ class RpcTest : public testing::TestWithParam<std::string> {
   }
   void start(ServerOptions options = {}, Services services = {}) {
     options.workers = 4;
+    if (GetParam() == "ucx" && options.fabric == nullptr) options.fabric = fabric_of(true);
     if (services.meta == nullptr && services.block == nullptr) services = {&meta_, &blocks_};
     server_ = std::make_unique<Server>(options, services, key_, transports_);
     ASSERT_TRUE(server_->start().ok());
@@ -86,6 +111,7 @@ class RpcTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<Channel> channel(net::Purpose purpose, ChannelOptions options = {}) {
     options.purpose = purpose;
     options.mount_nonce = 77;
+    if (GetParam() == "ucx") options.fabric = fabric_of(false);
     return std::make_unique<Channel>(endpoint_, key_, transports_, options);
   }
 
@@ -101,7 +127,7 @@ class RpcTest : public testing::TestWithParam<std::string> {
   MemoryBlocks blocks_{100'000};
   std::unique_ptr<Server> server_;
 };
-INSTANTIATE_TEST_SUITE_P(Over, RpcTest, testing::Values("unix", "tcp", "loop"),
+INSTANTIATE_TEST_SUITE_P(Over, RpcTest, testing::ValuesIn(ways()),
                          [](const auto& one) { return one.param; });
 
 TEST_P(RpcTest, AMetadataCallArrivesWholeAndItsAnswerToo) {
@@ -218,6 +244,7 @@ TEST_P(RpcTest, BlocksOfEverySizeGoThereAndBack) {
                            bytes.begin() + static_cast<std::ptrdiff_t>(size / 3)));
   }
   EXPECT_EQ(way->counts().connects, 1u);
+  EXPECT_EQ(way->counts().attached, GetParam() == "ucx" ? 1u : 0u);
 }
 
 /// A source and a sink that lie in no one piece of memory.
@@ -254,6 +281,85 @@ TEST_P(RpcTest, BulkWithoutMemoryTravelsToo) {
                        {TargetId(1), id, 0, static_cast<std::uint32_t>(bytes.size())}, sink)
                   .ok());
   EXPECT_TRUE(sink.got == bytes);
+}
+
+/// Memory that no server can reach.
+class Unreachable final : public net::MemoryFabric {
+ public:
+  Result<std::unique_ptr<net::ExposedMemory>> expose(std::uint64_t bytes) override {
+    return std::unique_ptr<net::ExposedMemory>(std::make_unique<Region>(bytes));
+  }
+  Result<std::unique_ptr<net::ReachedMemory>> reach(ByteSpan) override {
+    if (wrong_region) return std::unique_ptr<net::ReachedMemory>(std::make_unique<Elsewhere>());
+    return Status(Errc::unavailable, "no way");
+  }
+  bool wrong_region = false;
+
+ private:
+  class Region final : public net::ExposedMemory {
+   public:
+    explicit Region(std::uint64_t bytes) : bytes_(bytes) {}
+    MutableByteSpan region() override { return bytes_; }
+    const std::string& offer() const override { return offer_; }
+    void progress() override {}
+
+   private:
+    std::vector<std::byte> bytes_;
+    const std::string offer_ = "offer";
+  };
+  class Elsewhere final : public net::ReachedMemory {
+   public:
+    std::uint64_t size() const override { return kBlockSize; }
+    Status pull(std::uint64_t, MutableByteSpan) override { return {}; }
+    Status push(std::uint64_t, ByteSpan) override {
+      ADD_FAILURE() << "wrote into what it did not recognise";
+      return {};
+    }
+  };
+};
+
+TEST_P(RpcTest, BulkStaysOnTheStreamWhereMemoryCannotBeReached) {
+  Unreachable fabric;
+  for (const bool wrong_region : {false, true}) {
+    fabric.wrong_region = wrong_region;
+    ServerOptions server_options;
+    server_options.fabric = &fabric;
+    server_.reset();
+    set_endpoint();
+    start(server_options);
+    ChannelOptions options;
+    options.purpose = net::Purpose::data;
+    options.fabric = &fabric;
+    Channel way(endpoint_, key_, transports_, options);
+    BlockStub stub(way);
+    const auto bytes = noise(1 << 20, 5);
+    const BlockId id{BranchId(1), SliceId(6), wrong_region};
+    MemorySource source(bytes);
+    ASSERT_TRUE(stub.put(call_within(seconds(20)), put_of(id, bytes), source).ok());
+    std::vector<std::byte> got(bytes.size());
+    MemorySink sink(got);
+    ASSERT_TRUE(stub.get(call_within(seconds(20)), {TargetId(1), id, 0, 1 << 20}, sink).ok());
+    EXPECT_TRUE(got == bytes);
+    EXPECT_EQ(way.counts().attached, 0u);
+  }
+}
+
+TEST_P(RpcTest, AnExposureThatWasNeverAttachedEndsTheConnection) {
+  start();
+  net::Transport* transport = net::transport_for(transports_, endpoint_).value();
+  auto connection = std::move(transport->connect(endpoint_, net::soon())).value();
+  ASSERT_TRUE(net::greet(*connection, key_, {net::Purpose::data, 0, 1}, net::soon()).ok());
+  FrameHeader header;
+  header.kind = FrameKind::block_request;
+  header.method = 2;
+  const WireExposure exposure{0, 4096};
+  const ByteSpan place = std::as_bytes(std::span(&exposure, 1));
+  seal(header, place, {});
+  const ByteSpan pieces[] = {image_of(header), place};
+  ASSERT_TRUE(connection->send(pieces, net::soon()).ok());
+  const auto reply = receive_header(*connection, net::soon());
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->status, static_cast<std::uint16_t>(Errc::protocol));
 }
 
 TEST_P(RpcTest, TheOtherBlockCallsTravel) {

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "rpc/attach.h"
+#include "rpc/bulk_reached.h"
 #include "rpc/bulk_stream.h"
 #include "rpc/dispatch.h"
 #include "rpc/frame_io.h"
@@ -49,7 +51,8 @@ Outcome run(const FrameHeader& header, const Services& services, ByteSpan payloa
 Status check_kind(const FrameHeader& header, const net::Agreed& agreed) {
   const FrameKind kind =
       agreed.purpose == net::Purpose::meta ? FrameKind::meta_request : FrameKind::block_request;
-  if (header.kind == kind) return {};
+  const bool attaches = header.kind == FrameKind::attach && agreed.features != 0;
+  if (header.kind == kind || attaches) return {};
   return Status(Errc::protocol, "a frame that does not belong on this connection");
 }
 
@@ -57,7 +60,7 @@ void keep_small(std::vector<std::byte>& buffer) {
   if (buffer.capacity() > kKeptScratch) buffer = {};
 }
 
-Status answer(StreamSource& source, StreamSink& sink, const FrameHeader& request,
+Status answer(ServedSource& source, ServedSink& sink, const FrameHeader& request,
               const Outcome& outcome, Scratch& scratch) {
   if (source.broken() || sink.broken())
     return Status(Errc::unavailable, "the peer went away in the middle of a call");
@@ -70,25 +73,71 @@ Status answer(StreamSource& source, StreamSink& sink, const FrameHeader& request
   return outcome.distrust ? outcome.status : Status();
 }
 
+/// Where the request's bulk lies or goes, if it is in memory that the peer has exposed.
+Result<WireExposure> exposure_of(const FrameHeader& header, ByteSpan body, const Peer& peer) {
+  const ByteSpan bytes = exposure_in(header, body);
+  const Status wrong(Errc::protocol, "a request names memory that is not exposed");
+  if (bytes.size() != sizeof(WireExposure) || peer.memory == nullptr) return wrong;
+  const auto exposure = load_little<WireExposure>(bytes.data());
+  const std::uint64_t size = peer.memory->size();
+  if (exposure.offset > size || exposure.length > size - exposure.offset) return wrong;
+  if (exposure.length > kBulkLimit) return wrong;
+  if (header.bulk_length != 0 && header.bulk_length != exposure.length) return wrong;
+  return exposure;
+}
+
+struct Serving {
+  net::Connection& connection;
+  const Services& services;
+  const FrameHeader& header;
+  Scratch& scratch;
+};
+
+Status run_and_answer(const Serving& call, ServedSource& source, ServedSink& sink) {
+  const ByteSpan payload = payload_in(call.header, call.scratch.body);
+  const Outcome outcome = run(call.header, call.services, payload, source, sink, call.scratch);
+  return answer(source, sink, call.header, outcome, call.scratch);
+}
+
+Status serve_request(const Serving& call, Peer& peer, const PeerLimits& limits) {
+  const FrameHeader& header = call.header;
+  if (header.exposure_length == 0) {
+    StreamSource source(call.connection, header.bulk_length, limits.bulk_timeout);
+    StreamSink sink(call.connection, header.sequence, kBulkLimit, limits.bulk_timeout);
+    return run_and_answer(call, source, sink);
+  }
+  const auto exposure = exposure_of(header, call.scratch.body, peer);
+  if (!exposure.ok()) return turn_away(call.connection, header, exposure.status());
+  ReachedSource source(*peer.memory, exposure->offset, header.bulk_length);
+  ReachedSink sink(call.connection, *peer.memory, *exposure, header.sequence, limits.bulk_timeout);
+  return run_and_answer(call, source, sink);
+}
+
+/// The peer offers memory: it learns whether that will be used.
+Status serve_attach(const Serving& call, Peer& peer, const PeerLimits& limits) {
+  StreamSource nothing(call.connection, 0, limits.bulk_timeout);
+  StreamSink sink(call.connection, call.header.sequence, 0, limits.bulk_timeout);
+  call.scratch.reply.clear();
+  const Outcome outcome{reach_offer(payload_in(call.header, call.scratch.body), peer)};
+  return answer(nothing, sink, call.header, outcome, call.scratch);
+}
+
 }  // namespace
 
-Status serve_call(net::Connection& connection, const net::Agreed& agreed, const Services& services,
+Status serve_call(net::Connection& connection, Peer& peer, const Services& services,
                   const PeerLimits& limits, Scratch& scratch) {
   const Deadline frame_deadline = Deadline::after(limits.frame_timeout);
   FrameHeader header;
   SL_TRY(connection.receive(std::as_writable_bytes(std::span(&header, 1)), frame_deadline));
   Status sound = check_header(header);
-  if (sound.ok()) sound = check_kind(header, agreed);
+  if (sound.ok()) sound = check_kind(header, peer.agreed);
   if (!sound.ok()) return turn_away(connection, header, sound);
   sound = receive_body(connection, header, frame_deadline, scratch.body);
   if (sound.code() == Errc::protocol) return turn_away(connection, header, sound);
   SL_TRY(sound);
-
-  StreamSource source(connection, header.bulk_length, limits.bulk_timeout);
-  StreamSink sink(connection, header.sequence, kBulkLimit, limits.bulk_timeout);
-  const Outcome outcome =
-      run(header, services, payload_in(header, scratch.body), source, sink, scratch);
-  const Status status = answer(source, sink, header, outcome, scratch);
+  const Serving call{connection, services, header, scratch};
+  const Status status = header.kind == FrameKind::attach ? serve_attach(call, peer, limits)
+                                                         : serve_request(call, peer, limits);
   keep_small(scratch.body);
   keep_small(scratch.reply);
   return status;

@@ -3,6 +3,7 @@
 #pragma once
 #include <vector>
 
+#include "net/exposed_memory.h"
 #include "net/handshake.h"
 #include "net/transport.h"
 #include "proto/block_service.h"
@@ -28,9 +29,16 @@ struct Scratch {
   std::vector<std::byte> reply;
 };
 
+/// What a server knows of the other end of a connection.
+struct Peer {
+  net::Agreed agreed;
+  net::MemoryFabric* fabric = nullptr;         // null: no exposed memory here
+  std::unique_ptr<net::ReachedMemory> memory;  // that it has exposed, or null
+};
+
 /// ok: the connection can take the next call. An error: close it; what could be said to the peer
 /// has been.
-Status serve_call(net::Connection& connection, const net::Agreed& agreed, const Services& services,
+Status serve_call(net::Connection& connection, Peer& peer, const Services& services,
                   const PeerLimits& limits, Scratch& scratch);
 
 }  // namespace starlane::rpc

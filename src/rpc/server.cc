@@ -35,8 +35,11 @@ bool watch(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t
 struct Server::Link {
   enum class State { stranger, idle, partial, serving };
 
-  Link(std::uint64_t number, std::unique_ptr<net::Connection> stream)
-      : id(number), connection(std::move(stream)), handshake(0) {
+  Link(std::uint64_t number, std::unique_ptr<net::Connection> stream, net::MemoryFabric* fabric)
+      : id(number),
+        connection(std::move(stream)),
+        handshake(fabric != nullptr ? net::kFeatureExposedMemory : std::uint8_t{0}) {
+    peer.fabric = fabric;
     enter(State::stranger);
   }
   void enter(State next) {
@@ -47,6 +50,7 @@ struct Server::Link {
   const std::uint64_t id;
   const std::unique_ptr<net::Connection> connection;
   net::ServerHandshake handshake;
+  Peer peer;
   std::atomic<State> state;            // read by the sweep; pairs with enter()
   std::atomic<std::int64_t> since_ns;  // of `state`, on the boot clock
   // From who arms the connection (release) to the worker that epoll wakes for it (acquire): the
@@ -137,7 +141,7 @@ void Server::admit(std::unique_ptr<net::Connection> connection) {
   LinkRef link;
   {
     MutexLock lock(m_);
-    link = std::make_shared<Link>(next_id_++, std::move(connection));
+    link = std::make_shared<Link>(next_id_++, std::move(connection), options_.fabric);
     links_.emplace(link->id, link);
     ++counts_.accepted;
   }
@@ -176,6 +180,7 @@ void Server::shake_hands(const LinkRef& link) {
     }
     return remove(link);
   }
+  link->peer.agreed = link->handshake.agreed();
   (void)::epoll_ctl(front_.get(), EPOLL_CTL_DEL, link->connection->descriptor(), nullptr);
   link->enter(Link::State::idle);
   if (!arm(*link, EPOLL_CTL_ADD)) remove(link);
@@ -233,7 +238,7 @@ bool Server::serve(Link& link, Scratch& scratch) {
     link.enter(Link::State::serving);
     calls_.fetch_add(1, std::memory_order_relaxed);
     const Status status =
-        serve_call(*link.connection, link.handshake.agreed(), services_, options_.peer, scratch);
+        serve_call(*link.connection, link.peer, services_, options_.peer, scratch);
     link.enter(Link::State::idle);
     if (!status.ok()) {
       SL_LOG(debug, "rpc_connection_ended peer=\"{}\" cause=\"{}\"", link.connection->peer(),

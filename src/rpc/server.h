@@ -24,6 +24,7 @@ struct ServerOptions {
   Milliseconds idle_timeout{600'000};  // longer than any client's
   Milliseconds drain_timeout{5'000};   // for calls in progress when stopping; then they are cut
   PeerLimits peer;
+  net::MemoryFabric* fabric = nullptr;  // outlives the server; null: bulk on the stream only
 };
 
 class Server {

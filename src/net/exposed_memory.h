@@ -1,0 +1,47 @@
+// Bulk beside the stream: a client exposes memory of its own, and the server moves bytes into and
+// out of it; server memory is never exposed. A region belongs to one connection and outlives every
+// call on it, so that a call which gave up leaves a late server nothing to damage. Fabric: any
+// thread; the ends: one thread at a time.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "common/bytes.h"
+#include "common/status.h"
+
+namespace starlane::net {
+
+/// The client's end.
+class ExposedMemory {
+ public:
+  virtual ~ExposedMemory() = default;
+  virtual MutableByteSpan region() = 0;
+  /// What the server needs to reach it, for MemoryFabric::reach there.
+  virtual const std::string& offer() const = 0;
+  /// Lets the transport answer the server's first contact. Never blocks; to be called while that is
+  /// awaited, not later.
+  virtual void progress() = 0;
+};
+
+/// The server's end. Offsets and lengths that do not lie in the region are `invalid`.
+class ReachedMemory {
+ public:
+  virtual ~ReachedMemory() = default;
+  virtual std::uint64_t size() const = 0;
+  /// Copies out of, or into, the client's region: done when it returns. After another error than
+  /// invalid, use it no more.
+  virtual Status pull(std::uint64_t offset, MutableByteSpan out) = 0;
+  virtual Status push(std::uint64_t offset, ByteSpan bytes) = 0;
+};
+
+/// One kind of reachable memory in this process.
+class MemoryFabric {
+ public:
+  virtual ~MemoryFabric() = default;
+  virtual Result<std::unique_ptr<ExposedMemory>> expose(std::uint64_t bytes) = 0;
+  /// unavailable: the two ends share no way to memory. Whether the right bytes are there is for the
+  /// caller to try.
+  virtual Result<std::unique_ptr<ReachedMemory>> reach(ByteSpan offer) = 0;
+};
+
+}  // namespace starlane::net
