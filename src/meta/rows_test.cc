@@ -38,7 +38,8 @@ TEST(Keys, ParseGivesBackWhatWasWritten) {
   const DeadKey dead{BranchId{9}, 1, 2, SliceId{3}, InodeId{4}, 5, 6};
   const DeadKey back = parse_dead_key(dead_key(dead)).value();
   EXPECT_EQ(dead_key(back), dead_key(dead));
-  const EntryKey entry = parse_entry_key(entry_key(BranchId{9}, InodeId{4}, "name")).value();
+  const std::string key = entry_key(BranchId{9}, InodeId{4}, "name");
+  const EntryKey entry = parse_entry_key(key).value();
   EXPECT_EQ(entry.name, "name");
   EXPECT_EQ(entry.parent, InodeId{4});
   EXPECT_EQ(parse_dead_key(dead_key(dead).substr(1)).code(), Errc::corrupt);
