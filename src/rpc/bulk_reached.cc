@@ -8,7 +8,7 @@
 namespace starlane::rpc {
 namespace {
 
-constexpr std::size_t kPiece = 512 << 10;
+constexpr std::size_t kPiece = 2 << 20;  // half a block: one overlap for one more wake-up
 
 }  // namespace
 
