@@ -7,7 +7,9 @@ namespace starlane::client {
 Interrupts::Scope::Scope(Interrupts& of, std::uint64_t unique) : of_(of), unique_(unique) {
   if (unique_ == 0) return;
   MutexLock lock(of_.m_);
-  ++of_.requests_[unique_].scopes;
+  Request& request = of_.requests_[unique_];
+  ++request.scopes;
+  if (std::ranges::find(of_.recent_, unique_) != of_.recent_.end()) request.interrupted = true;
 }
 
 Interrupts::Scope::~Scope() {
@@ -35,6 +37,7 @@ Status Interrupts::Scope::sleep(Nanoseconds duration) const {
 
 void Interrupts::interrupt(std::uint64_t unique) {
   MutexLock lock(m_);
+  recent_[next_recent_++ % recent_.size()] = unique;
   const auto at = requests_.find(unique);
   if (at == requests_.end()) return;
   at->second.interrupted = true;

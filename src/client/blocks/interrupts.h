@@ -2,6 +2,7 @@
 // for servers holds a Scope of its kernel number; interrupt() ends its waits with `interrupted`.
 // Any thread; a Scope belongs to one.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 
@@ -31,6 +32,8 @@ class Interrupts {
     const std::uint64_t unique_;
   };
 
+  /// Holds for scopes of that number which are still to come, too: the kernel's word may overtake
+  /// the request's thread.
   void interrupt(std::uint64_t unique) SL_EXCLUDES(m_);
   /// Every wait, present and future, ends with `interrupted`.
   void stop() SL_EXCLUDES(m_);
@@ -47,6 +50,9 @@ class Interrupts {
   CondVar changed_;
   bool stopped_ SL_GUARDED_BY(m_) = false;
   std::unordered_map<std::uint64_t, Request> requests_ SL_GUARDED_BY(m_);
+  // Numbers that were interrupted lately: the kernel never gives one twice.
+  std::array<std::uint64_t, 128> recent_ SL_GUARDED_BY(m_){};
+  std::size_t next_recent_ SL_GUARDED_BY(m_) = 0;
 };
 
 }  // namespace starlane::client
