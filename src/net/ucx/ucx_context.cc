@@ -16,7 +16,7 @@ constexpr const char* kSharedMemory = "sysv,self";
 constexpr const char* kSharedMemoryAndVerbs = "sysv,ib,self";
 constexpr int kNapMs = 2;  // at most: UCX does not wake us for everything (its flow control)
 
-bool has_verbs() {
+bool find_verbs() {
   std::error_code error;
   const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
   return !error && devices != std::filesystem::directory_iterator();
@@ -41,8 +41,9 @@ Status UcxContext::start() {
   ucp_config_t* config = nullptr;
   if (const auto s = ucp_config_read(nullptr, nullptr, &config); s != UCS_OK)
     return ucx_error("configuration", s);
+  verbs_ = find_verbs();
   ucs_status_t status =
-      ucp_config_modify(config, "TLS", has_verbs() ? kSharedMemoryAndVerbs : kSharedMemory);
+      ucp_config_modify(config, "TLS", verbs_ ? kSharedMemoryAndVerbs : kSharedMemory);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   params.features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
@@ -62,8 +63,12 @@ Status UcxContext::start() {
   if (status == UCS_OK) status = ucp_worker_get_address(worker_, &address, &length);
   if (status != UCS_OK) return ucx_error("worker", status);
   address_.assign(reinterpret_cast<const char*>(address), length);
+  ucp_ep_params_t self{};
+  self.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+  self.address = address;
+  status = ucp_ep_create(worker_, &self, &to_self_);
   ucp_worker_release_address(worker_, address);
-  return {};
+  return status == UCS_OK ? Status() : ucx_error("endpoint", status);
 }
 
 UcxContext::~UcxContext() {

@@ -22,6 +22,9 @@ class UcxContext {
   ucp_context_h context() const { return context_; }
   /// Of the worker, as other processes need it to reach this one's memory.
   const std::string& address() const { return address_; }
+  bool has_verbs() const { return verbs_; }
+  /// An endpoint of the worker to itself. For use inside run().
+  ucp_ep_h to_self() const { return to_self_; }
   void progress() SL_EXCLUDES(m_);
   /// Runs `begin` on the worker and waits, asleep between completions, until what it returned is
   /// done: memory may be in use until then. Verbs report a dead peer after their retries;
@@ -37,6 +40,8 @@ class UcxContext {
 
   ucp_context_h context_ = nullptr;
   std::string address_;
+  ucp_ep_h to_self_ = nullptr;
+  bool verbs_ = false;
   int events_ = -1;  // the worker's, readable when it has work
   Mutex m_;
   ucp_worker_h worker_ SL_GUARDED_BY(m_) = nullptr;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 #include <type_traits>
+#include <utility>
 
 #include "net/ucx/ucx_context.h"
 
@@ -103,16 +104,12 @@ class UcxReached final : public ReachedMemory {
     key.resize(key.size() + kSlack);
     remote_ = wire.address;
     size_ = wire.length;
-    SL_TRY(open(worker, key, UCP_ERR_HANDLING_MODE_NONE));
-    void* here = nullptr;
-    if (ucp_rkey_ptr(key_, remote_, &here) == UCS_OK) {
-      if (!in_shared_segment(here, size_))
-        return Status(Errc::invalid, "a peer's region is not what it said");
-      here_ = static_cast<std::byte*>(here);
-      return {};
+    if (map_here(key)) {
+      if (in_shared_segment(here_, size_)) return {};
+      return Status(Errc::invalid, "a peer's region is not what it said");
     }
-    close();  // verbs: those tell of dead peers, if asked
-    return open(worker, key, UCP_ERR_HANDLING_MODE_PEER);
+    if (!ucx_->has_verbs()) return Status(Errc::unavailable, "ucx: no way to a peer's memory");
+    return open(worker, key);
   }
 
   std::uint64_t size() const override { return size_; }
@@ -142,15 +139,32 @@ class UcxReached final : public ReachedMemory {
   }
 
  private:
-  Status open(const std::string& worker, const std::string& key, ucp_err_handling_mode_t mode) {
+  /// Shared memory: the key names a segment. It is read by an endpoint to ourselves, since UCX dies
+  /// of a damaged address of a worker, and none is needed.
+  bool map_here(const std::string& key) {
+    void* here = nullptr;
+    const ucs_status_t status = ucx_->run([&](ucp_worker_h) {
+      const ucs_status_t read = ucp_ep_rkey_unpack(ucx_->to_self(), key.data(), &key_);
+      if (read != UCS_OK) {
+        key_ = nullptr;
+        return read;
+      }
+      const ucs_status_t mapped = ucp_rkey_ptr(key_, remote_, &here);
+      if (mapped != UCS_OK) ucp_rkey_destroy(std::exchange(key_, nullptr));
+      return mapped;
+    });
+    here_ = static_cast<std::byte*>(here);
+    return status == UCS_OK;
+  }
+  /// Verbs. They tell of dead peers, if asked.
+  Status open(const std::string& worker, const std::string& key) {
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params.address = reinterpret_cast<const ucp_address_t*>(worker.data());
-    params.err_mode = mode;
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler.cb = [](void*, ucp_ep_h, ucs_status_t) {
     };  // the operation fails, which says it all
-    watched_ = mode == UCP_ERR_HANDLING_MODE_PEER;
     const ucs_status_t status = ucx_->run([&](ucp_worker_h own) {
       const ucs_status_t made = ucp_ep_create(own, &params, &endpoint_);
       if (made != UCS_OK) endpoint_ = nullptr;
@@ -163,16 +177,13 @@ class UcxReached final : public ReachedMemory {
     return Status(Errc::unavailable, ucx_error("no way to a peer's memory", status).text());
   }
   void close() {
-    if (endpoint_ == nullptr) return;
     (void)ucx_->run([this](ucp_worker_h) {
       if (key_ != nullptr) ucp_rkey_destroy(key_);
-      const auto closing =
-          ucp_ep_close_nb(endpoint_, watched_ ? UCP_EP_CLOSE_MODE_FORCE : UCP_EP_CLOSE_MODE_FLUSH);
+      if (endpoint_ == nullptr) return UCS_OK;
+      const auto closing = ucp_ep_close_nb(endpoint_, UCP_EP_CLOSE_MODE_FORCE);
       if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);  // it ends by itself
       return UCS_OK;
     });
-    endpoint_ = nullptr;
-    key_ = nullptr;
   }
   bool inside(std::uint64_t offset, std::uint64_t length) const {
     return offset <= size_ && length <= size_ - offset;
@@ -182,7 +193,6 @@ class UcxReached final : public ReachedMemory {
   const std::shared_ptr<UcxContext> ucx_;
   ucp_ep_h endpoint_ = nullptr;
   ucp_rkey_h key_ = nullptr;
-  bool watched_ = false;
   std::uint64_t remote_ = 0, size_ = 0;
   std::byte* here_ = nullptr;  // the region itself, where it is shared memory
 };

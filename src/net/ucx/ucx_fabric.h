@@ -1,7 +1,8 @@
-// Exposed memory by UCX: shared memory inside a host, verbs between hosts; never UCX's TCP, and no
-// listener. What is said goes over the authenticated connection; UCX only makes, names and reaches
-// regions, so nothing of it polls or waits when idle. Any thread. Offers come from peers that hold
-// our key: UCX itself does not survive hostile ones.
+// Exposed memory by UCX: System V shared memory inside a host, verbs between hosts; never UCX's
+// TCP, and no listener. UCX makes, names and finds regions, and nothing of it waits or polls
+// between calls. In shared memory the server checks the segment and moves the bytes itself: an
+// offer may say what it likes. With verbs an offer's worker address is read by UCX, which aborts on
+// a damaged one: offers come from peers that hold our key. Any thread.
 #pragma once
 #include "net/exposed_memory.h"
 

@@ -1,12 +1,10 @@
-// Exposed memory over UCX, both ends in this process and in two.
+// Exposed memory over UCX, both ends in this process. rpc_test runs every call over it,
+// bench/data_channel two processes.
 #include "net/ucx/ucx_fabric.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <thread>
 #include <vector>
 
 #include "common/rng.h"
@@ -82,6 +80,23 @@ TEST_F(UcxTest, OffersThatLieAreRefused) {
   std::string newer = offer;
   newer[4] = 9;
   EXPECT_EQ(server_->reach(bytes_of(newer)).code(), Errc::invalid);
+  EXPECT_TRUE(server_->reach(bytes_of(offer)).ok());
+}
+
+TEST_F(UcxTest, DamagedOffersAreSurvived) {
+  auto exposed = client_->expose(64_KiB);
+  const std::string offer = (*exposed)->offer();
+  const std::uint64_t seed = random_seed();
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  Rng rng(seed);
+  for (std::size_t bit = 0; bit < offer.size() * 8; ++bit) {
+    std::string damaged = offer;
+    damaged[bit / 8] ^= static_cast<char>(1 << (bit % 8));
+    for (std::uint64_t more = bit % 3 == 0 ? rng.below(4) : 0; more > 0; --more) {
+      damaged[32 + rng.below(offer.size() - 32)] = static_cast<char>(rng.next());
+    }
+    (void)server_->reach(bytes_of(damaged)).ok();
+  }
   EXPECT_TRUE(server_->reach(bytes_of(offer)).ok());
 }
 
