@@ -47,21 +47,25 @@ void FlakyMeta::before(const std::string& method, std::function<void()> hook) {
   hooks_[method] = std::move(hook);
 }
 
+void FlakyMeta::after(const std::string& method, std::function<void()> hook) {
+  MutexLock lock(m_);
+  after_[method] = std::move(hook);
+}
+
 Status FlakyMeta::run(const std::string& method, const std::function<Status()>& call) {
   bool lost_before = false, lost_after = false;
-  std::function<void()> hook;
+  std::function<void()> hook, after;
   {
     MutexLock lock(m_);
     ++calls_[method];
-    if (const auto at = hooks_.find(method); at != hooks_.end()) {
-      hook = std::move(at->second);
-      hooks_.erase(at);
-    }
+    if (auto taken = hooks_.extract(method)) hook = std::move(taken.mapped());
+    if (auto taken = after_.extract(method)) after = std::move(taken.mapped());
     if (one_in_ != 0 && rng_.one_in(one_in_)) (rng_.one_in(2) ? lost_before : lost_after) = true;
   }
   if (hook) hook();
   if (away_ || lost_before) return Status(Errc::unavailable, "lost by the test");
   Status status = call();
+  if (after) after();
   return lost_after ? Status(Errc::timeout, "answer lost by the test") : status;
 }
 

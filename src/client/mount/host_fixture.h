@@ -44,6 +44,8 @@ class FlakyMeta final : public MetaService {
   void forget_calls() SL_EXCLUDES(m_);
   /// Before the next call of this method reaches the server; once.
   void before(const std::string& method, std::function<void()> hook) SL_EXCLUDES(m_);
+  /// After the server has answered the next call of this method, before the answer arrives; once.
+  void after(const std::string& method, std::function<void()> hook) SL_EXCLUDES(m_);
 
  private:
   Status run(const std::string& method, const std::function<Status()>& call) SL_EXCLUDES(m_);
@@ -54,7 +56,7 @@ class FlakyMeta final : public MetaService {
   Rng rng_ SL_GUARDED_BY(m_){1};
   std::uint64_t one_in_ SL_GUARDED_BY(m_) = 0;
   std::map<std::string, int> calls_ SL_GUARDED_BY(m_);
-  std::map<std::string, std::function<void()>> hooks_ SL_GUARDED_BY(m_);
+  std::map<std::string, std::function<void()>> hooks_ SL_GUARDED_BY(m_), after_ SL_GUARDED_BY(m_);
 };
 
 class Cluster {

@@ -124,9 +124,12 @@ EntryReply MountCore::entry_reply(View& view, InodeId directory, std::string_vie
 
 EntryReply MountCore::absent_reply(View& view, Nanoseconds valid) {
   EntryReply reply;
-  if (!view.frozen() && !exclusive(view)) return reply;  // asked again each time
-  reply.entry_valid = valid;
-  if (!view.frozen()) view.attached->promised_absence(now() + valid);
+  if (view.frozen()) {
+    reply.entry_valid = valid;
+  } else if (const auto alone = view.attached->rely(now())) {  // else it is asked for each time
+    reply.entry_valid = valid;
+    view.attached->promised_absence(now() + valid);
+  }
   return reply;
 }
 

@@ -233,14 +233,21 @@ TEST_F(TwoMounts, AServerThatIsAwayIsWaitedForAndTheWaitCanBeInterrupted) {
 TEST_F(TwoMounts, AnswersOfOldQuestionsAreNotKept) {
   ASSERT_TRUE(a.stat("/volumes/v").ok());
   const Node root = *a.walk("/volumes/v");
-  // While a lookup is on its way back with "no such file", another thread makes it.
-  std::thread creator;
-  a.meta.before("lookup", [&] {
-    creator = std::thread([&] { EXPECT_TRUE(a.close(*a.create("/volumes/v/f")).ok()); });
-    creator.join();
+  // While "no such file" is on its way back, another thread makes the file.
+  a.meta.after("lookup", [&] {
+    std::thread([&] { EXPECT_TRUE(a.close(*a.create("/volumes/v/f")).ok()); }).join();
   });
-  EXPECT_TRUE(a.vfs().lookup(a.caller(), root, "f").ok());
+  EXPECT_FALSE(a.vfs().lookup(a.caller(), root, "f")->node.inode);
   EXPECT_TRUE(a.stat("/volumes/v/f").ok());
+  // And while attributes are, another thread changes them.
+  cluster.clock.advance(milliseconds(10));
+  ASSERT_TRUE(a.link("/volumes/v/f", "/volumes/v/g").ok());  // both must be asked again
+  a.meta.after("get_attributes", [&] {
+    std::thread([&] { EXPECT_TRUE(a.truncate("/volumes/v/f", 5).ok()); }).join();
+  });
+  ASSERT_TRUE(a.vfs().set_xattr(a.caller(), *a.walk("/volumes/v/f"), "user.a", "b", 0).ok());
+  (void)a.vfs().get_attributes(a.caller(), *a.walk("/volumes/v/g"), std::nullopt);
+  EXPECT_EQ(a.stat("/volumes/v/f")->length, 5u);
 }
 
 TEST_F(TwoMounts, EqualLookupsAreAskedOnce) {
