@@ -10,6 +10,5 @@ int main(int argc, char** argv) {
   starlane::cli::add_warm_command(program);
   starlane::cli::add_fsck_command(program);
   starlane::cli::add_bench_command(program);
-  starlane::cli::add_bench_command(program);
   return program.run(argc, argv);
 }
