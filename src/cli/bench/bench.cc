@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/bench/bytes.h"
+#include "cli/bench/memory.h"
 
 namespace starlane::cli::bench {
 namespace fs = std::filesystem;
@@ -51,6 +52,18 @@ Status Bench::need_local(std::uint64_t length) {
 Status Bench::drop_files() {
   SL_TRY(need_local(0));
   return need_files({});
+}
+
+Status Bench::cold(const Mode& mode) {
+  SL_TRY(site.cold(mode));
+  touch_memory(size());
+  return {};
+}
+
+Status Bench::cold_ceiling(const std::vector<Shown>& files) {
+  SL_TRY(ceiling.cold(files));
+  touch_memory(size());
+  return {};
 }
 
 void Bench::say(const Row& row, std::size_t round) const {

@@ -51,7 +51,7 @@ Status load_rows(Bench& bench, LoadPlan plan, const Row& first) {
     const double local = SL_TRY(load_read(plan, into.span()));
     for (std::size_t i = 0; i < rows.size(); ++i) {
       bench.say(rows[i], round);
-      SL_TRY(bench.site.cold(*kModes[i]));
+      SL_TRY(bench.cold(*kModes[i]));
       plan.file = bench.file("checkpoint");
       const double rate =
           SL_TRY(bench.with_cpu(length, &rows[i], [&] { return load_mapped(plan, into.span()); }));
@@ -117,7 +117,7 @@ Status line_second_process(Bench& bench, const std::string& name) {
       faults.bar = {Bar::Of::value_below, 1000};
       cpu.bar = {Bar::Of::value_below, 0.02};
     }
-    SL_TRY(bench.site.cold(*mode));
+    SL_TRY(bench.cold(*mode));
     [[maybe_unused]] const auto first = SL_TRY(load_in_processes(plan, 1));
     for (std::size_t round = 0; round < bench.runs(); ++round) {
       bench.say(faults, round);
@@ -147,7 +147,7 @@ Status line_eight_processes(Bench& bench, const std::string& name) {
     Row rate = row_of(name, "  all together", *mode);
     for (std::size_t round = 0; round < bench.runs(); ++round) {
       bench.say(fetched, round);
-      SL_TRY(bench.site.cold(*mode));
+      SL_TRY(bench.cold(*mode));
       std::vector<Visit> visits;
       const double before = bench.site.cpu_seconds();
       const double seconds = SL_TRY(timed([&]() -> Status {

@@ -99,7 +99,7 @@ Status round_of(Bench& bench, const Mode& mode, const Set& set, double amount, R
     return run_tool({"cp", "-r", source.string(), twin.string()});
   }));
   SL_TRY(remove_tree(twin));
-  SL_TRY(bench.site.cold(mode));
+  SL_TRY(bench.cold(mode));
   const double publish = SL_TRY(timed([&] {
     return bench.site.command({"dataset", "publish", source.string(), set.name, "v1"}).status();
   }));

@@ -39,4 +39,9 @@ class Memory {
   std::uint64_t length_;
 };
 
+/// Uses so much memory and gives it back, so that the kernel has it at hand. A virtual machine's
+/// host may have taken free memory away; what its return costs (measured: ten times clearing it) is
+/// not the file system's, and would fall on whichever side of a comparison comes first.
+void touch_memory(std::uint64_t bytes);
+
 }  // namespace starlane::cli::bench

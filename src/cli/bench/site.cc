@@ -69,7 +69,8 @@ double Site::cpu_seconds() const {
   std::ifstream in(site() / "run" / "up.json");
   const json state = json::parse(in, nullptr, false);
   if (!state.is_object() || mode_ == nullptr || !mode_->separate) return seconds;
-  const json children = state.value("children", json::object());  // a temporary would not outlive the loop's head
+  const json children =
+      state.value("children", json::object());  // a temporary would not outlive the loop's head
   for (const auto& [role, pid] : children.items())
     if (pid.is_number_integer()) seconds += cpu_seconds_of(pid.get<pid_t>());
   return seconds;
@@ -79,8 +80,7 @@ Result<std::uint64_t> Site::stored_bytes() const {
   const json now = SL_TRY(status());
   std::uint64_t bytes = 0;
   const json targets = now.value("targets", json::array());
-  for (const json& target : targets)
-    bytes += target.value("stored_bytes", std::uint64_t{0});
+  for (const json& target : targets) bytes += target.value("stored_bytes", std::uint64_t{0});
   return bytes;
 }
 
