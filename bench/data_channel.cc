@@ -4,6 +4,7 @@
 // alternating rounds, and the ratio that counts.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -142,6 +143,7 @@ Child fork_bare(const net::Endpoint& endpoint) {
     (void)listener->release();  // the child's now: its socket file must stay
     return {pid, where};
   }
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   check(net::poll_until((*listener)->descriptor(), 1, Deadline::never()), "poll");
   auto connection = (*listener)->accept();
   const int fd = (*connection)->descriptor();
@@ -158,6 +160,7 @@ Child fork_server(const net::Endpoint& endpoint, const net::Key& key, bool expos
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     Ceiling store;
     net::TcpTransport tcp;
     net::Transport* transports[] = {&tcp};
