@@ -234,6 +234,78 @@ TEST(FileIo, WritesGoOnWhileAFlushWaits) {
   EXPECT_TRUE(rig.io->dirty(file) || rig.known(file).length == 150'000);
 }
 
+TEST(FileIo, ACommitOverAnotherClientsChangeShowsBoth) {
+  Rig rig;
+  const FileKey file = rig.create(1), other = rig.create(2);
+  ASSERT_TRUE(rig.write(file, 0, noise(100'000, 1)).ok());
+  ASSERT_TRUE(rig.write(other, 0, noise(50'000, 2)).ok());
+  ASSERT_TRUE(rig.io->flush_all(Safety::accepted).ok());
+  EXPECT_EQ(*rig.read(file, 0, 200'000), noise(100'000, 1));
+  rig.meta.remote_commit(file, rig.meta.entries(other, 0)[0]);  // not heard of here
+  ASSERT_TRUE(rig.write(file, 90'000, noise(10'000, 3)).ok());
+  ASSERT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  EXPECT_EQ(*rig.read(file, 0, 200'000),
+            noise(50'000, 2) + noise(100'000, 1).substr(50'000, 40'000) + noise(10'000, 3));
+}
+
+TEST(FileIo, ABlockThatFillsDuringACommitIsAnotherSlice) {
+  Rig rig;
+  const FileKey file = rig.create(1);
+  std::atomic<bool> in_commit{false}, go{false};
+  rig.meta.before_commit([&] {
+    in_commit = true;
+    eventually([&] { return go.load(); });
+  });
+  const std::string bytes = noise(2 * kBlockSize, 1);
+  ASSERT_TRUE(rig.write(file, 0, std::string_view(bytes).substr(0, kBlockSize)).ok());
+  std::thread flusher([&] { EXPECT_TRUE(rig.io->flush(file, Safety::accepted).ok()); });
+  eventually([&] { return in_commit.load(); });
+  ASSERT_TRUE(rig.write(file, kBlockSize, std::string_view(bytes).substr(kBlockSize)).ok());
+  eventually([&] { return rig.blocks->blocks() == 2; });
+  go = true;
+  flusher.join();
+  ASSERT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  rig.open(Rig::small());
+  EXPECT_TRUE(*rig.read(file, 0, 3 * kBlockSize) == bytes);
+}
+
+TEST(FileIo, ReadersDuringCommitsNeverSeeAnOlderWrite) {
+  Rig rig;
+  const FileKey file = rig.create(1);
+  constexpr std::uint64_t kWrites = 2000;
+  std::atomic<std::uint64_t> written{0};
+  const auto write = [&](std::uint64_t number) {
+    std::string bytes = noise(6000, number);
+    store_little(bytes.data(), number);
+    ASSERT_TRUE(rig.write(file, 0, bytes).ok());
+    written = number;
+  };
+  write(1);
+  std::thread flusher([&] {
+    while (written < kWrites) EXPECT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  });
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&] {
+      while (written < kWrites) {
+        const std::uint64_t before = written;
+        const auto read = rig.read(file, 0, 6000);
+        ASSERT_TRUE(read.ok()) << read.status().to_string();
+        ASSERT_EQ(read->size(), 6000u);
+        const auto number = load_little<std::uint64_t>(read->data());
+        ASSERT_GE(number, before);
+        ASSERT_TRUE(read->substr(8) == noise(6000, number).substr(8));
+      }
+    });
+  }
+  for (std::uint64_t number = 2; number <= kWrites; ++number) {
+    write(number);
+    std::this_thread::yield();
+  }
+  flusher.join();
+  for (std::thread& reader : readers) reader.join();
+}
+
 TEST(FileIo, FsyncIsDurableAndTheRestFollowsByItself) {
   FileIoOptions options = Rig::small();
   options.dirty_age = Milliseconds(20);
