@@ -27,7 +27,12 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
     interrupts_.stop();
   }
 
-  void on_commit(Committed committed) override { committed_ = std::move(committed); }
+  /// Returns when no call of the one before is under way: its object may go.
+  void on_commit(Committed committed) override SL_EXCLUDES(m_) {
+    MutexLock lock(m_);
+    committed_ = std::make_shared<const Committed>(std::move(committed));
+    while (telling_ != 0) told_.wait(m_);
+  }
   std::shared_ptr<ReadStreams> new_streams() override { return std::make_shared<ReadStreams>(); }
 
   Result<std::vector<Piece>> read(FileKey file, const FileState& known, std::uint64_t offset,
@@ -101,7 +106,10 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
 
   Interrupts interrupts_;
   const std::shared_ptr<Arena> arena_;
-  Committed committed_;
+  Mutex m_;
+  CondVar told_;
+  std::shared_ptr<const Committed> committed_ SL_GUARDED_BY(m_);
+  int telling_ SL_GUARDED_BY(m_) = 0;  // calls of it under way
   BlockClient blocks_;
   Reader reader_;
   WriteBack write_back_;
@@ -189,7 +197,16 @@ void LocalFileIo::committed(FileKey file, const pb::CommitReply& reply,
   } else {
     reader_.maps().invalidate(file);
   }
-  if (committed_) committed_(file, reply.attributes(), reply.previous_version());
+  std::shared_ptr<const Committed> tell;
+  {
+    MutexLock lock(m_);
+    tell = committed_;
+    ++telling_;
+  }
+  if (tell && *tell) (*tell)(file, reply.attributes(), reply.previous_version());
+  MutexLock lock(m_);
+  --telling_;
+  told_.notify_all();
 }
 
 }  // namespace
