@@ -1,5 +1,6 @@
-// The bytes of files: reads through the block cache with read-ahead, writes into the arena and out as slices, under one
-// roof so that a read sees what this host wrote. Knows branches and inodes, not names. Any thread.
+// The bytes of files: reads through the block cache with read-ahead, writes into the arena and out
+// as slices, under one roof so that a read sees what this host wrote. Knows branches and inodes,
+// not names. Any thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,13 +15,15 @@
 
 namespace starlane::client {
 
-/// What the namespace knows of a file's committed state, as of the last word from the metadata server.
+/// What the namespace knows of a file's committed state, as of the last word from the metadata
+/// server.
 struct FileState {
   std::uint64_t version = 0;
   std::uint64_t length = 0;
 };
 
-/// One open descriptor's way through a file: where its streams are, for read-ahead. Kept by its handle.
+/// One open descriptor's way through a file: where its streams are, for read-ahead. Kept by its
+/// handle.
 class ReadStreams;
 
 /// What is not committed yet, as getattr must show it on this host.
@@ -31,8 +34,10 @@ struct DirtyState {
 
 class FileIo {
  public:
-  /// Called after each commit, with the new attributes and the version that they replaced; from any thread, no lock held.
-  using Committed = std::function<void(FileKey, const pb::Attributes&, std::uint64_t previous_version)>;
+  /// Called after each commit, with the new attributes and the version that they replaced; from any
+  /// thread, no lock held.
+  using Committed =
+      std::function<void(FileKey, const pb::Attributes&, std::uint64_t previous_version)>;
 
   virtual ~FileIo() = default;
 
@@ -41,14 +46,16 @@ class FileIo {
 
   virtual std::shared_ptr<ReadStreams> new_streams() = 0;
 
-  /// Committed bytes under dirty ones. known: the namespace's latest; a cached map of another version is read again.
-  /// Waits while servers are away. Errors: corrupt (as io), interrupted, io.
-  virtual Result<std::vector<Piece>> read(FileKey file, const FileState& known, std::uint64_t offset,
-                                          std::uint32_t length, ReadStreams* streams, std::uint64_t unique) = 0;
+  /// Committed bytes under dirty ones. known: the namespace's latest; a cached map of another
+  /// version is read again. Waits while servers are away. Errors: corrupt (as io), interrupted, io.
+  virtual Result<std::vector<Piece>> read(FileKey file, const FileState& known,
+                                          std::uint64_t offset, std::uint32_t length,
+                                          ReadStreams* streams, std::uint64_t unique) = 0;
 
-  /// Into the arena, with its record, then it returns; blocks while the budget of dirty bytes is used up. Whole blocks go
-  /// out at once. Stamped with the branch's present Attachment (attachments.h, given to the implementation): when that
-  /// has been fenced before the commit, the bytes are dropped and the next flush fails with io, once.
+  /// Into the arena, with its record, then it returns; blocks while the budget of dirty bytes is
+  /// used up. Whole blocks go out at once. Stamped with the branch's present Attachment
+  /// (attachments.h, given to the implementation): when that has been fenced before the commit, the
+  /// bytes are dropped and the next flush fails with io, once.
   struct Write {
     FileKey file;
     FileState known;
@@ -58,24 +65,28 @@ class FileIo {
   };
   virtual Status write(const Write& request) = 0;
 
-  /// Where the server appended it: put and committed before it returns (for volumes several sessions write).
+  /// Where the server appended it: put and committed before it returns (for volumes several
+  /// sessions write).
   virtual Result<std::uint64_t> append(const Write& request, Safety safety) = 0;
 
   virtual std::optional<DirtyState> dirty(FileKey file) = 0;
 
-  /// Everything written to the file so far is put and committed. The first failure since the last flush is told once.
+  /// Everything written to the file so far is put and committed. The first failure since the last
+  /// flush is told once.
   virtual Status flush(FileKey file, Safety safety) = 0;
   virtual Status flush_branch(BranchId branch, Safety safety) = 0;
   virtual Status flush_all(Safety safety) = 0;
 
-  /// Dirty bytes at and beyond `length` are forgotten (truncate, unlink); 0: all of the file's. In order with writes.
+  /// Dirty bytes at and beyond `length` are forgotten (truncate, unlink); 0: all of the file's. In
+  /// order with writes.
   virtual void discard(FileKey file, std::uint64_t length) = 0;
   /// Cached maps of the file are read again at the next use (truncate, a remote change).
   virtual void invalidate(FileKey file) = 0;
 
-  /// Straight into `out`, past the block cache: how the node cache fills. All, or an error; may be less at end of file.
-  virtual Result<std::uint64_t> read_into(FileKey file, const FileState& known, std::uint64_t offset,
-                                          MutableByteSpan out) = 0;
+  /// Straight into `out`, past the block cache: how the node cache fills. All, or an error; may be
+  /// less at end of file.
+  virtual Result<std::uint64_t> read_into(FileKey file, const FileState& known,
+                                          std::uint64_t offset, MutableByteSpan out) = 0;
 
   virtual void interrupt(std::uint64_t unique) = 0;
 
