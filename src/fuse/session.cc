@@ -169,7 +169,12 @@ void Session::interrupt(const Request& request) {
   const auto operation = decode_operation(copy);
   if (!operation.ok()) return;
   const auto& target = std::get<op::Interrupt>(operation.value());
-  if (in_flight_->interrupt(target.unique & ~kUniqueResend)) return;
+  const std::uint64_t unique = target.unique & ~kUniqueResend;
+  if (const auto waiting = workers_->take_queued(unique)) {  // it must not wait for a thread to end
+    Reply(mount_.device(), waiting->unique).error(EINTR);
+    return in_flight_->end(unique);
+  }
+  if (in_flight_->interrupt(unique)) return;
   Reply(mount_.device(), request.unique).error(EAGAIN);
 }
 

@@ -142,6 +142,20 @@ bool Workers::leave_to_others(ByteSpan request) {
   return true;
 }
 
+std::optional<InHeader> Workers::take_queued(std::uint64_t unique) {
+  MutexLock lock(m_);
+  for (auto request = queue_.begin(); request != queue_.end(); ++request) {
+    InHeader header;
+    if (request->size() < sizeof header) continue;
+    std::memcpy(&header, request->data(), sizeof header);
+    if ((header.unique & ~kUniqueResend) != unique) continue;
+    queued_bytes_ -= request->size();
+    queue_.erase(request);
+    return header;
+  }
+  return std::nullopt;
+}
+
 ByteSpan Workers::next_request(Buffer& buffer) {
   ++readers_;
   m_.unlock();

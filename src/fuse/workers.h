@@ -8,11 +8,13 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "common/bytes.h"
 #include "common/mutex.h"
+#include "fuse/protocol.h"
 
 namespace starlane::fuse {
 
@@ -45,6 +47,9 @@ class Workers {
   void end() SL_EXCLUDES(m_);
   bool all_gone() SL_EXCLUDES(m_);
   void join() SL_EXCLUDES(m_);
+
+  /// Takes a request out that nobody serves yet; its header, or nothing.
+  std::optional<InHeader> take_queued(std::uint64_t unique) SL_EXCLUDES(m_);
 
   std::size_t threads() SL_EXCLUDES(m_);
   std::size_t most_threads() SL_EXCLUDES(m_);
