@@ -1,6 +1,6 @@
 // Lines that load a checkpoint by mmap.
 #include <algorithm>
-#include <optional>
+#include <span>
 #include <thread>
 
 #include "cli/bench/bench.h"
@@ -34,32 +34,57 @@ Row row_of(const std::string& line, const std::string& what, const Mode& mode) {
   return row;
 }
 
-/// Cold loads in each mode beside read() of the local file, all into the same memory.
-Status load_rows(Bench& bench, LoadPlan plan, const Row& first) {
-  SL_TRY(prepare(bench, true));
+/// read() of the local file, into new memory as torch.load() does it, or into memory at hand.
+Result<double> read_local(const Bench& bench, LoadPlan plan, bool fresh) {
   const std::uint64_t length = end_of(records_of(bench));
-  const Memory into = SL_TRY(Memory::of(length));
+  plan.file = bench.local_file();
+  touch_memory(length);
+  const Memory into = SL_TRY(fresh ? Memory::fresh(length) : Memory::of(length));
+  return load_read(plan, into.span());
+}
+
+Result<double> map_cold(Bench& bench, LoadPlan plan, const Mode& mode, bool fresh, Row* row) {
+  const std::uint64_t length = end_of(records_of(bench));
+  SL_TRY(bench.site.cold(mode));
+  plan.file = bench.file("checkpoint");
+  touch_memory(2 * length + 256_MiB);  // what it is copied into, and what caches it
+  const Memory into = SL_TRY(fresh ? Memory::fresh(length) : Memory::of(length));
+  return bench.with_cpu(length, row, [&] { return load_mapped(plan, into.span()); });
+}
+
+struct Way {
+  const char* text;
+  bool twice;         // opened, as torch does
+  bool fresh;         // copied into memory that is used for the first time
+  std::size_t modes;  // how many of kModes are shown
+};
+
+/// Cold loads in each mode beside read() of the local file.
+Status load_rows(Bench& bench, const LoadPlan& plan, const Way& way, const Row& first) {
+  SL_TRY(prepare(bench, true));
   std::vector<Row> rows;
-  for (const Mode* mode : kModes) {
+  for (const Mode* mode : std::span(kModes).first(way.modes)) {
     Row row = first;
     row.how = mode->name;
     if (mode->passthrough) row.bar = {Bar::Of::ratio_at_least, 0.6};
     rows.push_back(std::move(row));
   }
+  std::vector<double> at_hand;
   for (std::size_t round = 0; round < bench.runs(); ++round) {
-    plan.file = bench.local_file();
-    const double local = SL_TRY(load_read(plan, into.span()));
+    const double local = SL_TRY(read_local(bench, plan, true));
+    at_hand.push_back(SL_TRY(read_local(bench, plan, false)));
     for (std::size_t i = 0; i < rows.size(); ++i) {
       bench.say(rows[i], round);
-      SL_TRY(bench.cold(*kModes[i]));
-      plan.file = bench.file("checkpoint");
-      const double rate =
-          SL_TRY(bench.with_cpu(length, &rows[i], [&] { return load_mapped(plan, into.span()); }));
-      rows[i].values.push_back(rate);
+      rows[i].values.push_back(SL_TRY(map_cold(bench, plan, *kModes[i], way.fresh, &rows[i])));
       rows[i].ceilings.push_back(local);
     }
   }
-  for (Row& row : rows) bench.add(std::move(row));
+  for (Row& row : rows) {
+    row.against =
+        "read() of the local file into new memory (memory at hand: " + human_rate(median(at_hand)) +
+        ")";
+    bench.add(std::move(row));
+  }
   return {};
 }
 
@@ -84,12 +109,11 @@ Status line_map_forward(Bench& bench, const std::string& name) {
   plan.seed = Bench::kSeed;
   Row row;
   row.line = name;
-  row.against = "read() of the same file from the local file system";
-  for (const bool twice : {false, true}) {
-    plan.open_twice = twice;
-    row.what = "mmap of a cold " + size_text(bench) + " checkpoint, forward, opened " +
-               (twice ? "twice" : "once");
-    SL_TRY(load_rows(bench, plan, row));
+  for (const Way& way : {Way{"opened once", false, false, 4}, Way{"opened twice", true, false, 2},
+                         Way{"twice, into new memory", true, true, 2}}) {
+    plan.open_twice = way.twice;
+    row.what = "mmap of a cold " + size_text(bench) + " checkpoint, forward, " + way.text;
+    SL_TRY(load_rows(bench, plan, way, row));
   }
   return {};
 }
@@ -99,8 +123,7 @@ Status line_map_torch(Bench& bench, const std::string& name) {
   Row row;
   row.line = name;
   row.what = "the same in torch's order, " + std::to_string(plan.threads) + " threads";
-  row.against = "read() of the same file from the local file system";
-  return load_rows(bench, plan, row);
+  return load_rows(bench, plan, {"", true, false, 4}, row);
 }
 
 Status line_second_process(Bench& bench, const std::string& name) {
@@ -117,7 +140,8 @@ Status line_second_process(Bench& bench, const std::string& name) {
       faults.bar = {Bar::Of::value_below, 1000};
       cpu.bar = {Bar::Of::value_below, 0.02};
     }
-    SL_TRY(bench.cold(*mode));
+    SL_TRY(bench.site.cold(*mode));
+    touch_memory(bench.size() / 2);
     [[maybe_unused]] const auto first = SL_TRY(load_in_processes(plan, 1));
     for (std::size_t round = 0; round < bench.runs(); ++round) {
       bench.say(faults, round);
@@ -147,7 +171,8 @@ Status line_eight_processes(Bench& bench, const std::string& name) {
     Row rate = row_of(name, "  all together", *mode);
     for (std::size_t round = 0; round < bench.runs(); ++round) {
       bench.say(fetched, round);
-      SL_TRY(bench.cold(*mode));
+      SL_TRY(bench.site.cold(*mode));
+      touch_memory(bench.size() / 2 + 256_MiB);
       std::vector<Visit> visits;
       const double before = bench.site.cpu_seconds();
       const double seconds = SL_TRY(timed([&]() -> Status {

@@ -7,6 +7,7 @@
 
 #include "cli/bench/bench.h"
 #include "cli/bench/bytes.h"
+#include "cli/bench/memory.h"
 #include "cli/terminal.h"
 
 namespace starlane::cli::bench {
@@ -99,7 +100,8 @@ Status round_of(Bench& bench, const Mode& mode, const Set& set, double amount, R
     return run_tool({"cp", "-r", source.string(), twin.string()});
   }));
   SL_TRY(remove_tree(twin));
-  SL_TRY(bench.cold(mode));
+  SL_TRY(bench.site.cold(mode));
+  touch_memory(2 * set.bytes());
   const double publish = SL_TRY(timed([&] {
     return bench.site.command({"dataset", "publish", source.string(), set.name, "v1"}).status();
   }));

@@ -1,4 +1,5 @@
-// Page-aligned memory whose pages are there before the clock starts. Movable; one owner.
+// Page-aligned memory to read into: at hand before the clock starts, or new, so that the first use
+// of each page is measured too. Movable; one owner.
 #pragma once
 #include <sys/mman.h>
 
@@ -13,12 +14,8 @@ namespace starlane::cli::bench {
 
 class Memory {
  public:
-  static Result<Memory> of(std::uint64_t bytes) {
-    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (at == MAP_FAILED) return system_error("cannot allocate memory to read into", errno);
-    return Memory(static_cast<std::byte*>(at), bytes);
-  }
+  static Result<Memory> of(std::uint64_t bytes) { return map(bytes, MAP_POPULATE); }
+  static Result<Memory> fresh(std::uint64_t bytes) { return map(bytes, 0); }
   Memory(Memory&& other) noexcept
       : at_(std::exchange(other.at_, nullptr)), length_(std::exchange(other.length_, 0)) {}
   Memory& operator=(Memory&& other) noexcept {
@@ -34,6 +31,12 @@ class Memory {
 
  private:
   Memory(std::byte* at, std::uint64_t length) : at_(at), length_(length) {}
+  static Result<Memory> map(std::uint64_t bytes, int flags) {
+    void* const at =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (at == MAP_FAILED) return system_error("cannot allocate memory to read into", errno);
+    return Memory(static_cast<std::byte*>(at), bytes);
+  }
 
   std::byte* at_;
   std::uint64_t length_;
