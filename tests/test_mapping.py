@@ -17,10 +17,9 @@ MIB = 1 << 20
 SIZE = 96 * MIB + 12_345
 
 
-@pytest.fixture(params=["passthrough", "no passthrough"])
+@pytest.fixture(params=[(), ("--no-passthrough",), ("--ucx",)], ids=lambda options: options[0][2:] if options else "default")
 def volume(request, make_site):
-    options = ("--no-passthrough",) if request.param == "no passthrough" else ()
-    site = make_site(separate=True, options=options)
+    site = make_site(separate=True, options=request.param)
     site.up()
     path = site.volume()
     return site, path

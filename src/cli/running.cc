@@ -71,7 +71,7 @@ struct Reach {
   std::unique_ptr<wire::Network> network;
   MetaService* meta = nullptr;
 };
-Result<Reach> reach(const Program& program) {
+Result<Reach> reach(const Program& program, const Settings& settings) {
   wire::Address address{program.globals().meta, program.globals().key_file};
   if (address.endpoint.empty() || address.key_file.empty()) {
     const wire::Site site = SL_TRY(program.site());
@@ -79,7 +79,7 @@ Result<Reach> reach(const Program& program) {
     if (address.key_file.empty()) address.key_file = site.key_file().string();
   }
   Reach out;
-  out.network = SL_TRY(wire::Network::open(address.key_file));
+  out.network = SL_TRY(wire::Network::open(address.key_file, settings.bulk()));
   out.meta = SL_TRY(out.network->meta(address.endpoint));
   return out;
 }
@@ -100,7 +100,8 @@ Status run_meta(const Program& program, Arguments& arguments) {
     return Status(Errc::invalid, "which site? Give --dir DIR");
   const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
   const UniqueFd lock = SL_TRY(site.lock("meta"));
-  const auto network = SL_TRY(wire::Network::open(site.key_file().string()));
+  const auto network =
+      SL_TRY(wire::Network::open(site.key_file().string(), arguments.settings.bulk()));
   const auto role = SL_TRY(wire::MetaRole::start(site, arguments.settings.meta));
   std::vector<std::string> endpoints = arguments.settings.meta.listen;
   endpoints.push_back(site.endpoint("meta"));
@@ -118,7 +119,7 @@ Status run_store(const Program& program, Arguments& arguments) {
     return Status(Errc::invalid, "which site? Give --dir DIR");
   const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
   const UniqueFd lock = SL_TRY(site.lock("store"));
-  const Reach way = SL_TRY(reach(program));
+  const Reach way = SL_TRY(reach(program, arguments.settings));
   const auto role = SL_TRY(wire::StoreRole::open(site, *way.meta, arguments.settings.store));
   std::vector<std::string> endpoints = arguments.settings.store.listen;
   endpoints.push_back(site.endpoint("store"));
@@ -133,7 +134,7 @@ Status run_store(const Program& program, Arguments& arguments) {
 
 Status run_mount(const Program& program, Arguments& arguments) {
   SL_TRY(prepare(program, arguments));
-  const Reach way = SL_TRY(reach(program));
+  const Reach way = SL_TRY(reach(program, arguments.settings));
   const auto role = SL_TRY(wire::start_mount(*way.network, *way.meta, arguments.settings.mount));
   std::unique_ptr<wire::StateWriter> state;
   if (const Result<wire::Site> site = program.site(); site.ok())
@@ -144,7 +145,7 @@ Status run_mount(const Program& program, Arguments& arguments) {
 
 Status run_keeper(const Program& program, Arguments& arguments) {
   SL_TRY(prepare(program, arguments));
-  const Reach way = SL_TRY(reach(program));
+  const Reach way = SL_TRY(reach(program, arguments.settings));
   const auto role = SL_TRY(wire::start_keeper(*way.network, *way.meta, arguments.settings.keeper));
   std::unique_ptr<wire::StateWriter> state;
   if (const Result<wire::Site> site = program.site(); site.ok())
@@ -182,7 +183,8 @@ Status up_separate(const wire::Site& site, const Arguments& arguments) {
 Status up_together(const wire::Site& site, const Arguments& arguments) {
   const UniqueFd meta_lock = SL_TRY(site.lock("meta"));
   const UniqueFd store_lock = SL_TRY(site.lock("store"));
-  const auto network = SL_TRY(wire::Network::open(site.key_file().string()));
+  const auto network =
+      SL_TRY(wire::Network::open(site.key_file().string(), arguments.settings.bulk()));
   const auto meta = SL_TRY(wire::MetaRole::start(site, arguments.settings.meta));
   const auto store = SL_TRY(wire::StoreRole::open(site, meta->service(), arguments.settings.store));
   meta->sync_before_flush(store->service());

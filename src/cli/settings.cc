@@ -156,6 +156,10 @@ void add_common_settings(CLI::App& command, Settings& settings) {
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str()
       ->group(kCommonGroup);
+  command
+      .add_flag("--ucx", settings.ucx,
+                "Move bulk data between processes by UCX: shared memory, or RDMA verbs")
+      ->group(kCommonGroup);
 }
 
 Status apply_file(CLI::App& command, const std::filesystem::path& file) {

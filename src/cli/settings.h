@@ -17,6 +17,9 @@ struct Settings {
   wire::MountOptions mount;
   wire::KeeperOptions keeper;
   std::string log_level = "info";
+  bool ucx = false;
+
+  wire::Bulk bulk() const { return ucx ? wire::Bulk::exposed_memory : wire::Bulk::stream; }
 };
 
 enum class RoleKind : std::uint8_t { meta, store, mount, keeper };

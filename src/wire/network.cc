@@ -3,15 +3,29 @@
 #include "common/rng.h"
 #include "rpc/block_stub.h"
 #include "rpc/meta_stub.h"
+#ifdef SL_HAVE_UCX
+#include "net/ucx/ucx_fabric.h"
+#endif
 
 namespace starlane::wire {
 namespace {
 
-rpc::ChannelOptions channel_options(net::Purpose purpose, std::uint64_t nonce) {
+rpc::ChannelOptions channel_options(net::Purpose purpose, std::uint64_t nonce,
+                                    net::MemoryFabric* fabric) {
   rpc::ChannelOptions options;
   options.purpose = purpose;
   options.mount_nonce = nonce;
+  options.fabric = fabric;
   return options;
+}
+
+Result<std::unique_ptr<net::MemoryFabric>> make_fabric(Bulk bulk) {
+  if (bulk == Bulk::stream) return std::unique_ptr<net::MemoryFabric>();
+#ifdef SL_HAVE_UCX
+  return net::make_ucx_fabric();
+#else
+  return Status(Errc::unsupported, "this starlane was built without UCX; leave --ucx away");
+#endif
 }
 
 }  // namespace
@@ -19,9 +33,11 @@ rpc::ChannelOptions channel_options(net::Purpose purpose, std::uint64_t nonce) {
 /// One server: its channels for metadata and for data, which never share a connection.
 struct Network::Peer {
   Peer(const net::Endpoint& endpoint, const net::Key& key,
-       std::span<net::Transport* const> transports, std::uint64_t nonce)
-      : meta_channel(endpoint, key, transports, channel_options(net::Purpose::meta, nonce)),
-        data_channel(endpoint, key, transports, channel_options(net::Purpose::data, nonce)) {}
+       std::span<net::Transport* const> transports, std::uint64_t nonce, net::MemoryFabric* fabric)
+      : meta_channel(endpoint, key, transports,
+                     channel_options(net::Purpose::meta, nonce, nullptr)),
+        data_channel(endpoint, key, transports,
+                     channel_options(net::Purpose::data, nonce, fabric)) {}
 
   rpc::Channel meta_channel;
   rpc::Channel data_channel;
@@ -29,19 +45,21 @@ struct Network::Peer {
   rpc::BlockStub blocks{data_channel};
 };
 
-Network::Network(net::Key key) : key_(key) {}
+Network::Network(net::Key key, std::unique_ptr<net::MemoryFabric> fabric)
+    : key_(key), fabric_(std::move(fabric)) {}
 Network::~Network() = default;
 
-Result<std::unique_ptr<Network>> Network::open(const std::string& key_file) {
+Result<std::unique_ptr<Network>> Network::open(const std::string& key_file, Bulk bulk) {
   const net::Key key = SL_TRY(net::load_key(key_file));
-  return std::unique_ptr<Network>(new Network(key));
+  auto fabric = SL_TRY(make_fabric(bulk));
+  return std::unique_ptr<Network>(new Network(key, std::move(fabric)));
 }
 
 Result<Network::Peer*> Network::peer(const std::string& endpoint) {
   std::unique_ptr<Peer>& found = peers_[endpoint];
   if (!found) {
     const net::Endpoint parsed = SL_TRY(net::Endpoint::parse(endpoint));
-    found = std::make_unique<Peer>(parsed, key_, transports_, random_seed());
+    found = std::make_unique<Peer>(parsed, key_, transports_, random_seed(), fabric_.get());
   }
   return found.get();
 }
@@ -70,6 +88,7 @@ Result<std::unique_ptr<rpc::Server>> Network::serve(const Served& services,
                                                     const std::vector<std::string>& endpoints) {
   rpc::ServerOptions options;
   options.workers = services.workers;
+  options.fabric = fabric_.get();
   auto server = std::make_unique<rpc::Server>(
       options, rpc::Services{services.meta, services.blocks}, key_, transports_);
   SL_TRY(server->start());

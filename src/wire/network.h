@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/mutex.h"
+#include "net/exposed_memory.h"
 #include "net/key.h"
 #include "net/tcp/tcp_transport.h"
 #include "proto/block_service.h"
@@ -14,10 +15,15 @@
 
 namespace starlane::wire {
 
+/// How the bytes of blocks travel between processes: behind their frame, or (UCX) moved by the
+/// server into and out of memory that the client exposes, where both ends can reach it.
+enum class Bulk : std::uint8_t { stream, exposed_memory };
+
 class Network {
  public:
-  /// Errors: those of net::load_key.
-  static Result<std::unique_ptr<Network>> open(const std::string& key_file);
+  /// Errors: those of net::load_key; unsupported: exposed memory is wanted and cannot be had.
+  static Result<std::unique_ptr<Network>> open(const std::string& key_file,
+                                               Bulk bulk = Bulk::stream);
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -40,10 +46,11 @@ class Network {
 
  private:
   struct Peer;
-  explicit Network(net::Key key);
+  Network(net::Key key, std::unique_ptr<net::MemoryFabric> fabric);
   Result<Peer*> peer(const std::string& endpoint) SL_REQUIRES(m_);
 
   const net::Key key_;
+  const std::unique_ptr<net::MemoryFabric> fabric_;  // null: bulk on the stream only
   net::TcpTransport tcp_;
   std::vector<net::Transport*> transports_{&tcp_};
   Mutex m_;
