@@ -74,6 +74,9 @@ class FileIo {
   /// Everything written to the file so far is put and committed. The first failure since the last
   /// flush is told once.
   virtual Status flush(FileKey file, Safety safety) = 0;
+  /// What was written so far is committed when this returns, or has failed, which the next flush
+  /// tells: for callers that need an order, and may not be those who wrote.
+  virtual void push_out(FileKey file) = 0;
   virtual Status flush_branch(BranchId branch, Safety safety) = 0;
   virtual Status flush_all(Safety safety) = 0;
 

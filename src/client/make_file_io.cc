@@ -62,6 +62,9 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
   }
   std::optional<DirtyState> dirty(FileKey file) override { return write_back_.dirty(file); }
   Status flush(FileKey file, Safety safety) override { return write_back_.flush(file, safety); }
+  void push_out(FileKey file) override {
+    (void)write_back_.flush(file, Safety::accepted, WriteBack::Told::kept);
+  }
   Status flush_branch(BranchId branch, Safety safety) override {
     return write_back_.flush_branch(branch, safety);
   }

@@ -66,4 +66,15 @@ std::vector<std::uint32_t> checksum_units(ByteSpan bytes) {
   return result;
 }
 
+bool checksums_match(ByteSpan bytes, std::uint64_t offset, const std::vector<std::uint32_t>& sums) {
+  for (const std::uint32_t sum : sums) {
+    const std::size_t n =
+        std::min<std::size_t>(bytes.size(), kChecksumUnit - offset % kChecksumUnit);
+    if (n == 0 || crc32c(bytes.first(n)) != sum) return false;
+    bytes = bytes.subspan(n);
+    offset += n;
+  }
+  return bytes.empty();
+}
+
 }  // namespace starlane

@@ -19,4 +19,7 @@ std::uint32_t crc32c_joined(std::uint32_t a, std::uint32_t b, std::uint64_t leng
 /// One CRC32C for each kChecksumUnit of `bytes`; the last unit may be shorter. Empty for no bytes.
 std::vector<std::uint32_t> checksum_units(ByteSpan bytes);
 
+/// Whether the bytes from `offset` of a block agree with sums that are cut at the block's units.
+bool checksums_match(ByteSpan bytes, std::uint64_t offset, const std::vector<std::uint32_t>& sums);
+
 }  // namespace starlane

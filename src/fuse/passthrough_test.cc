@@ -224,6 +224,9 @@ TEST_F(PassthroughTest, ColdMapIsServedFromTheCopyAndFetchedOnce) {
 }
 
 TEST_F(PassthroughTest, ASecondProcessFaultsFewHugePages) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's own memory faults as well";
+#endif
   CachedMount mount;
   if (!kernel_can(mount)) GTEST_SKIP() << "this kernel has no passthrough";
   { Mapping first(mount.path()); }

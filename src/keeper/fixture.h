@@ -34,6 +34,7 @@ class FakeBlocks final : public BlockService {
       return Status(Errc::fenced, "removed");
     const auto [at, added] = target.blocks.try_emplace(request.block, bytes);
     if (!added && at->second != bytes) return Status(Errc::exists, "other content");
+    if (added) unsynced_.insert({request.target, request.block});
     return {};
   }
   Result<GetBlockReply> get(const Call&, const GetBlock& request, BulkSink& out) override {
@@ -45,13 +46,29 @@ class FakeBlocks final : public BlockService {
     if (target.damaged.contains(request.block)) return Status(Errc::corrupt, "damaged");
     if (std::uint64_t{request.offset} + request.length > at->second.size())
       return Status(Errc::invalid, "range");
-    SL_TRY(out.write(ByteSpan(at->second).subspan(request.offset, request.length)));
-    return GetBlockReply{};
+    ByteSpan bytes = ByteSpan(at->second).subspan(request.offset, request.length);
+    SL_TRY(out.write(bytes));
+    GetBlockReply reply;
+    for (std::uint64_t offset = request.offset; !bytes.empty();) {
+      const auto n = std::min<std::size_t>(bytes.size(), kChecksumUnit - offset % kChecksumUnit);
+      // On its way, once, after the store has looked at it.
+      reply.checksums.push_back(crc32c(bytes.first(n)) ^
+                                (garbled_.erase(request.block) > 0 ? 1U : 0U));
+      bytes = bytes.subspan(n);
+      offset += n;
+    }
+    return reply;
   }
-  Status sync(const Call&, TargetId) override { return {}; }
+  Status sync(const Call&, TargetId id) override {
+    MutexLock lock(m_);
+    SL_TRY(fault(id));
+    std::erase_if(unsynced_, [&](const auto& put) { return put.first == id; });
+    return {};
+  }
   Status remove_slice(const Call&, TargetId id, BranchId owner, SliceId slice) override {
     MutexLock lock(m_);
     SL_TRY(fault(id));
+    removed_while_unsynced_ |= !unsynced_.empty();
     Target& target = targets_[id];
     target.removed.insert({owner, slice});
     std::erase_if(target.blocks, [&](const auto& block) {
@@ -100,6 +117,18 @@ class FakeBlocks final : public BlockService {
     MutexLock lock(m_);
     for (auto& [id, target] : targets_) target.damaged.insert(block);
   }
+  /// The next read of each block arrives damaged, after the store has found it good.
+  void garble_next_reads() {
+    MutexLock lock(m_);
+    for (auto& [id, target] : targets_)
+      for (const auto& [block, bytes] : target.blocks) garbled_.insert(block);
+  }
+  /// Whether blocks were removed while a power cut would still have taken others, which may replace
+  /// them.
+  bool removed_while_unsynced() {
+    MutexLock lock(m_);
+    return removed_while_unsynced_;
+  }
   void plant(std::uint32_t id, const BlockId& block, std::size_t length) {
     MutexLock lock(m_);
     targets_[TargetId(id)].blocks[block] = std::vector<std::byte>(length);
@@ -138,6 +167,9 @@ class FakeBlocks final : public BlockService {
 
   Mutex m_;
   std::map<TargetId, Target> targets_ SL_GUARDED_BY(m_);
+  std::set<BlockId> garbled_ SL_GUARDED_BY(m_);
+  std::set<std::pair<TargetId, BlockId>> unsynced_ SL_GUARDED_BY(m_);
+  bool removed_while_unsynced_ SL_GUARDED_BY(m_) = false;
   unsigned fail_one_in_ SL_GUARDED_BY(m_) = 0;
   Rng rng_ SL_GUARDED_BY(m_){1};
 };

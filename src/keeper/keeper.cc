@@ -170,6 +170,9 @@ Status Keeper::remove_some(const pb::DeadSlicesReply& dead) {
     rows.push_back(&slice);
   }
   if (names.empty()) return {};
+  // What replaced them may be committed, durably by now, and only accepted by its targets: after a
+  // power cut there would be neither.
+  SL_TRY(blocks_.sync_all(call()));
   const std::vector<Status> removed = blocks_.remove_all(call(), names);
   Status first;
   pb::SettleRequest settle;

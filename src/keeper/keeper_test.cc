@@ -95,6 +95,30 @@ TEST_F(KeeperTest, MergesLongListsWithoutChangingAByte) {
   EXPECT_TRUE(kept.check().clean());
 }
 
+TEST_F(KeeperTest, SyncsWhatReplacedABlockBeforeItRemovesIt) {
+  const std::uint64_t inode = kept.user.create(1, "f").value();
+  for (std::uint64_t i = 0; i < 12; ++i) ASSERT_TRUE(kept.write(inode, 0, pattern(i, 70'000)).ok());
+  for (std::uint64_t i = 0; i < 40; ++i)
+    ASSERT_TRUE(kept.write(inode, 100'000 + 50'000 * i, pattern(i, 60'000)).ok());
+  run_all(keeper);
+  EXPECT_GT(keeper.figures().removed_slices, 10U);
+  EXPECT_EQ(keeper.figures().merged_chunks, 1U);
+  EXPECT_FALSE(kept.blocks.removed_while_unsynced());
+}
+
+TEST_F(KeeperTest, DoesNotMakeContentOfBytesThatWereDamagedOnTheirWay) {
+  const std::uint64_t inode = kept.user.create(1, "f").value();
+  for (std::uint64_t i = 0; i < 40; ++i)
+    ASSERT_TRUE(kept.write(inode, 50'000 * i, pattern(i, 60'000)).ok());
+  const std::string model = kept.read(inode, 2'100'000);
+  kept.blocks.garble_next_reads();
+  EXPECT_FALSE(keeper.run_once().ok());
+  EXPECT_EQ(keeper.figures().merged_chunks, 0U);
+  for (int i = 0; i < 50 && keeper.figures().merged_chunks == 0; ++i) (void)keeper.run_once();
+  EXPECT_EQ(keeper.figures().merged_chunks, 1U);
+  EXPECT_EQ(kept.read(inode, 2'100'000), model);
+}
+
 TEST_F(KeeperTest, GivesBackWhatAMergeThatFailedHadReserved) {
   const std::uint64_t inode = kept.user.create(1, "f").value();
   for (std::uint64_t i = 0; i < 20; ++i)

@@ -37,6 +37,7 @@ Result<Merger::Outcome> Merger::merge(const Call& call, const pb::LongChunk& chu
   if (runs.size() >= static_cast<std::size_t>(entries.size())) return Outcome{};
 
   const std::vector<pb::NewSlice> slices = SL_TRY(write_runs(call, chunk, entries, runs));
+  SL_TRY(blocks_.sync_all(call));  // bytes that were durable stay so
   pb::ReplaceChunkRequest replace;
   fill_on(call, chunk, replace.mutable_on());
   replace.set_inode(chunk.inode());

@@ -50,8 +50,11 @@ Status SliceBlocks::read_block(const Call& call, const BlockId& block, std::uint
   for (const TargetId target : by_likelihood(block)) {
     MemorySink sink(out);
     const GetBlock request{target, block, offset, static_cast<std::uint32_t>(out.size())};
-    const Result<GetBlockReply> got = service_.get(call, request, sink);
-    if (got.ok()) return {};
+    Result<GetBlockReply> got = service_.get(call, request, sink);
+    if (got.ok()) {  // what is merged gets new checksums: damage on the way must not become content
+      if (sink.written() == out.size() && checksums_match(out, offset, got->checksums)) return {};
+      got = Status(Errc::corrupt, "a block did not match its checksums");
+    }
     // A failure says more than another target's "not here".
     if (!tried || first.code() == Errc::not_found) first = got.status();
     tried = true;
@@ -88,6 +91,11 @@ Status SliceBlocks::put(const Call& call, const BlockId& block, ByteSpan bytes) 
   MemorySource source(bytes);
   return service_.put(call, {chosen.front(), block, Safety::accepted, checksum_units(bytes)},
                       source);
+}
+
+Status SliceBlocks::sync_all(const Call& call) {
+  for (const Target& target : map_.targets) SL_TRY(service_.sync(call, target.id));
+  return {};
 }
 
 std::vector<Status> SliceBlocks::remove_all(const Call& call, const std::vector<SliceName>& names) {

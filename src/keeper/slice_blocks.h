@@ -47,6 +47,8 @@ class SliceBlocks {
   Result<bool> has(const Call& call, const BlockId& block);
   /// On the block's own target, accepted.
   Status put(const Call& call, const BlockId& block, ByteSpan bytes);
+  /// Every put that returned, of whomever, is durable on every target.
+  Status sync_all(const Call& call);
   /// From every target that may hold a part of them. One Status each, in order; ok: gone
   /// everywhere.
   std::vector<Status> remove_all(const Call& call, const std::vector<SliceName>& names);

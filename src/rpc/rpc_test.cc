@@ -482,9 +482,11 @@ TEST_P(RpcTest, ManyThreadsShareFewConnections) {
 }
 
 TEST_P(RpcTest, ADeadlineEndsACallAndItsConnection) {
-  std::atomic<bool> release{false};
-  serve_ = [&](auto, const Call&, const auto&, auto*) {
-    while (!release) std::this_thread::sleep_for(Milliseconds(1));
+  // The server may still be in the first call when the test is over.
+  const auto released = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool>& release = *released;
+  serve_ = [released](auto, const Call&, const auto&, auto*) {
+    while (!*released) std::this_thread::sleep_for(Milliseconds(1));
     return Status();
   };
   start();
@@ -498,9 +500,11 @@ TEST_P(RpcTest, ADeadlineEndsACallAndItsConnection) {
 }
 
 TEST_P(RpcTest, WaitingForAConnectionEndsAtTheDeadline) {
-  std::atomic<bool> release{false};
-  serve_ = [&](auto, const Call&, const auto&, auto*) {
-    while (!release) std::this_thread::sleep_for(Milliseconds(1));
+  // The server may still be in the first call when the test is over.
+  const auto released = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool>& release = *released;
+  serve_ = [released](auto, const Call&, const auto&, auto*) {
+    while (!*released) std::this_thread::sleep_for(Milliseconds(1));
     return Status();
   };
   start();

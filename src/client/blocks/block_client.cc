@@ -62,18 +62,6 @@ std::vector<std::uint32_t> checksums_of(const std::vector<ByteSpan>& pieces) {
   return sums;
 }
 
-/// The bytes from `offset` of a block against sums that are cut at the block's units.
-bool matches(ByteSpan bytes, std::uint64_t offset, const std::vector<std::uint32_t>& sums) {
-  for (const std::uint32_t sum : sums) {
-    const std::size_t n =
-        std::min<std::size_t>(bytes.size(), kChecksumUnit - offset % kChecksumUnit);
-    if (n == 0 || crc32c(bytes.first(n)) != sum) return false;
-    bytes = bytes.subspan(n);
-    offset += n;
-  }
-  return bytes.empty();
-}
-
 /// Where a block may be, likeliest first: its place by the map, then where older maps may have put
 /// it (the order of rendezvous hashing without the newer targets), then what is being drained.
 /// Those that are down come last.
@@ -160,7 +148,8 @@ Status BlockClient::get_from(const Target& target, const Get& request, MutableBy
                      static_cast<std::uint32_t>(out.size())};
   MemorySink sink(out);
   const GetBlockReply reply = SL_TRY(service->get(call, get, sink));
-  if (sink.written() == out.size() && matches(out, request.offset, reply.checksums)) return {};
+  if (sink.written() == out.size() && checksums_match(out, request.offset, reply.checksums))
+    return {};
   SL_LOG(warn, "event=bad_block target={} owner={} slice={} index={} offset={} length={}",
          target.id.value, request.block.owner.value, request.block.slice.value, request.block.index,
          request.offset, out.size());

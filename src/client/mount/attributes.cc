@@ -66,7 +66,7 @@ Result<AttributesReply> MountCore::set_attributes(const Caller& caller, Node nod
     if (!times || !io_.dirty(file->key)) return send_attributes(*view, caller, node.inode, change);
     // Written before, committed before: or the commit's time would win over this one.
     Turn::Alone turn(file->turn);
-    SL_TRY(io_.flush(file->key, Safety::accepted));
+    io_.push_out(file->key);
     return send_attributes(*view, caller, node.inode, change);
   }();
   if (!changed.ok()) return changed.status();
@@ -101,11 +101,9 @@ Result<Attributes> MountCore::send_attributes(View& view, const Caller& caller, 
 Result<Attributes> MountCore::set_length(View& view, const Caller& caller, OpenFile& file,
                                          const SetStat& change) {
   Turn::Alone turn(file.turn);
-  // Nothing older may be committed after it: what stays goes out first, what is cut is forgotten.
-  if (*change.length == 0)
-    io_.discard(file.key, 0);
-  else
-    SL_TRY(io_.flush(file.key, Safety::accepted));
+  // Nothing older may be committed after it, and nothing may be forgotten before the server has
+  // agreed.
+  io_.push_out(file.key);
   const auto before = names_.attributes(*view.attached, file.key.inode);
   const std::uint64_t previous = before && exclusive(view) ? before->value.version : 0;
   Attributes attributes = SL_TRY(send_attributes(view, caller, file.key.inode, change));

@@ -43,7 +43,7 @@ Result<std::uint64_t> MountCore::append(FileHandle& handle, FileIo::Write reques
     return request.offset;
   }
   // What this host wrote before lies before it.
-  SL_TRY(io_.flush(file.key, Safety::accepted));
+  io_.push_out(file.key);
   request.known = file.state();
   const Safety safety = options.synchronous ? Safety::durable : Safety::accepted;
   const std::uint64_t at = SL_TRY(io_.append(request, safety));

@@ -26,7 +26,7 @@ Result<Attributes> MountCore::gate(View& view, Node node, std::uint32_t flags, c
   const auto file = open_files_.get(view.file(node.inode));
   Turn::Alone turn(file->turn);
   // What others wrote is not lost when the name turns out to name another file.
-  SL_TRY(io_.flush(file->key, Safety::accepted));
+  io_.push_out(file->key);
   const auto before = names_.attributes(*view.attached, node.inode);
   const std::uint64_t previous = before && exclusive(view) ? before->value.version : 0;
   const Attributes attributes = SL_TRY(gate_call(view, node, flags, caller, check_name));

@@ -24,7 +24,7 @@ Status MountCore::fallocate(const Caller& caller, std::uint64_t id, std::uint32_
   View& view = *handle->view;
   OpenFile& file = *handle->file;
   Turn::Alone turn(file.turn);
-  SL_TRY(io_.flush(file.key, Safety::accepted));
+  io_.push_out(file.key);
   pb::FallocateRequest request;
   request.set_inode(file.key.inode.value);
   request.set_mode(mode);
@@ -60,7 +60,7 @@ Result<std::uint64_t> MountCore::copy_range(const Caller& caller, const CopyRang
   if (to->view->frozen()) return {Errc::read_only, "a published data set cannot be changed"};
   if (!to->writer) return {Errc::bad_handle, "not open for writing"};
   if (range.length == 0) return std::uint64_t{0};
-  if (!from->view->frozen()) SL_TRY(io_.flush(from->file->key, Safety::accepted));
+  if (!from->view->frozen()) io_.push_out(from->file->key);
   return ask_copy(*from, *to, range, caller);
 }
 
@@ -69,7 +69,7 @@ Result<std::uint64_t> MountCore::ask_copy(FileHandle& from, FileHandle& to, cons
   View& view = *to.view;
   OpenFile& file = *to.file;
   Turn::Alone turn(file.turn);
-  SL_TRY(io_.flush(file.key, Safety::accepted));  // older than the copy, so committed before it
+  io_.push_out(file.key);  // older than the copy, so committed before it
   pb::CopyRangeRequest request;
   request.set_inode(file.key.inode.value);
   request.set_offset(range.offset);
@@ -107,7 +107,7 @@ Result<std::uint64_t> MountCore::seek(const Caller& caller, std::uint64_t id, st
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
   if (whence != SEEK_DATA && whence != SEEK_HOLE)
     return {Errc::invalid, "only SEEK_DATA and SEEK_HOLE"};
-  if (!handle->view->frozen()) SL_TRY(io_.flush(handle->file->key, Safety::accepted));
+  if (!handle->view->frozen()) io_.push_out(handle->file->key);
   const Believed<Attributes> believed =
       SL_TRY(fetch(*handle->view, handle->file->key.inode, caller.unique));
   const std::uint64_t length = believed.value.length;

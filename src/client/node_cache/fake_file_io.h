@@ -59,6 +59,7 @@ class FakeFileIo final : public FileIo {
   Result<std::uint64_t> append(const Write&, Safety) override { return unused(); }
   std::optional<DirtyState> dirty(FileKey) override { return std::nullopt; }
   Status flush(FileKey, Safety) override { return unused(); }
+  void push_out(FileKey) override {}
   Status flush_branch(BranchId, Safety) override { return unused(); }
   Status flush_all(Safety) override { return unused(); }
   void discard(FileKey, std::uint64_t) override {}

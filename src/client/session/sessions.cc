@@ -384,7 +384,9 @@ void Sessions::start_recall(const std::shared_ptr<Attached>& attached) {
   make_shared(*attached);
   if (attached->recalling_ || stopping_) return;
   attached->recalling_ = true;
-  const Status queued = recalls_->try_submit([this, attached] { carry_out_recall(attached); });
+  const Attachment under{attached->session_, attached->epoch_, attached->frozen};
+  const Status queued =
+      recalls_->try_submit([this, attached, under] { carry_out_recall(attached, under); });
   if (!queued.ok()) attached->recalling_ = false;  // the next heartbeat asks again
 }
 
@@ -395,7 +397,8 @@ void Sessions::await_reliance(const Attached& attached) {
   if (absence_left > Nanoseconds::zero()) (void)signals_.sleep(0, absence_left);
 }
 
-void Sessions::carry_out_recall(const std::shared_ptr<Attached>& attached) {
+void Sessions::carry_out_recall(const std::shared_ptr<Attached>& attached,
+                                const Attachment& under) {
   await_reliance(*attached);
   if (SessionListener* listener = enter_listener()) {
     const Status status = listener->recall(attached->branch);
@@ -408,15 +411,18 @@ void Sessions::carry_out_recall(const std::shared_ptr<Attached>& attached) {
   Call call;
   {
     MutexLock lock(m_);
-    request.set_session(attached->session_.value);
-    call.session = attached->session_;
+    // Meanwhile attached anew: that lease was not recalled, and what relies on it goes on.
+    if (attached->session_ != under.session || attached->epoch_ != under.epoch) return;
+    request.set_session(under.session.value);
+    call.session = under.session;
   }
   request.set_branch(attached->branch.value);
   pb::Empty reply;
   const Status status = retry_.call(&MetaService::release_lease, call, request, &reply, 0);
   if (status.ok()) SL_LOG(debug, "event=lease_released target={}", name_of(attached->target));
   MutexLock lock(m_);
-  attached->recalling_ = false;
+  if (attached->session_ == under.session && attached->epoch_ == under.epoch)
+    attached->recalling_ = false;
 }
 
 // ---- A new session ----

@@ -169,7 +169,8 @@ class Sessions final : public Attachments {
   Result<pb::AttachReply> ask_attach(const AttachTarget& target, SessionId session);
   void adopt(Attached& attached, const pb::AttachReply& reply, SessionId session) SL_REQUIRES(m_);
   void start_recall(const std::shared_ptr<Attached>& attached) SL_REQUIRES(m_);
-  void carry_out_recall(const std::shared_ptr<Attached>& attached) SL_EXCLUDES(m_);
+  void carry_out_recall(const std::shared_ptr<Attached>& attached, const Attachment& under)
+      SL_EXCLUDES(m_);
   void await_reliance(const Attached& attached);
   void make_shared(Attached& attached) SL_REQUIRES(m_);
   void mark_gone(const std::shared_ptr<Attached>& attached) SL_EXCLUDES(m_);

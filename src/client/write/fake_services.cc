@@ -164,18 +164,19 @@ std::size_t FakeBlocks::blocks() {
   X(2, heartbeat, HeartbeatRequest, HeartbeatReply)                                                \
   X(3, close_session, SessionRequest, Empty)                                                       \
   X(4, list_sessions, Empty, ListSessionsReply)                                                    \
-  X(5, volume_create, VolumeRequest, Volume) X(6, volume_list, Empty, ListVolumesReply) X(         \
-      7, volume_get, VolumeRequest, Volume) X(8, volume_delete, VolumeRequest, Empty)              \
-      X(9, image_begin, ImageRequest, Image) X(10, image_freeze, ImageRequest, Image) X(           \
-          11, image_list, Empty, ListImagesReply) X(12, image_get, ImageRequest, Image)            \
-          X(13, image_delete, ImageRequest, Empty) X(14, attach, AttachRequest, AttachReply) X(    \
-              15, detach, BranchRequest, Empty) X(16, release_lease, BranchRequest, Empty)         \
-              X(18, register_targets, RegisterTargetsRequest, ClusterMap) X(                       \
-                  20, lookup, LookupRequest, NewEntry) X(21, get_attributes, NodeRequest,          \
-                                                         Attributes)                               \
-                  X(22, set_attributes, SetAttributesRequest, Attributes) X(                       \
-                      23, create,                                                                  \
-                      CreateRequest, NewEntry) X(24, make_directory, CreateRequest, NewEntry)      \
+  X(5, volume_create, VolumeRequest, Volume)                                                       \
+  X(6, volume_list, Empty, ListVolumesReply) X(7, volume_get, VolumeRequest, Volume) X(            \
+      8, volume_delete, VolumeRequest, Empty) X(9, image_begin, ImageRequest, Image)               \
+      X(10, image_freeze, ImageRequest, Image) X(11, image_list, Empty, ListImagesReply) X(        \
+          12, image_get, ImageRequest, Image) X(13, image_delete, ImageRequest, Empty)             \
+          X(14, attach, AttachRequest, AttachReply) X(15, detach, BranchRequest, Empty) X(         \
+              16, release_lease, BranchRequest, Empty) X(18, register_targets,                     \
+                                                         RegisterTargetsRequest, ClusterMap)       \
+              X(20, lookup, LookupRequest, NewEntry) X(                                            \
+                  21, get_attributes,                                                              \
+                  NodeRequest, Attributes) X(22, set_attributes, SetAttributesRequest,             \
+                                             Attributes) X(23, create, CreateRequest, NewEntry)    \
+                  X(24, make_directory, CreateRequest, NewEntry)                                   \
                       X(25, link, LinkRequest, NewEntry) X(26, unlink, UnlinkRequest, UnlinkReply) \
                           X(27, remove_directory, UnlinkRequest, UnlinkReply) X(                   \
                               28, rename, RenameRequest,                                           \

@@ -52,11 +52,18 @@ void set_slice(const PendingSlice& from, FileKey file, std::uint32_t layout, pb:
   }
 }
 
+/// Whether the server refused a commit before it began. After any other failure it may have
+/// happened, and a map may name its blocks: those that none names go with the session.
+bool nothing_happened(const Status& status) {
+  return status.code() == Errc::quota || status.code() == Errc::file_too_large ||
+         status.code() == Errc::too_big;
+}
+
 }  // namespace
 
-Status WriteBack::flush(FileKey key, Safety safety) {
+Status WriteBack::flush(FileKey key, Safety safety, Told told) {
   const auto file = files_.find(key);
-  if (file) SL_TRY(finish_flush(*file, begin_flush(*file), safety, Told::once));
+  if (file) SL_TRY(finish_flush(*file, begin_flush(*file), safety, told));
   if (safety == Safety::durable && commits_.load() > durable_.load()) return make_durable();
   return {};
 }
@@ -231,7 +238,7 @@ void WriteBack::settle(DirtyFile& file, const std::vector<std::shared_ptr<Pendin
   for (const auto& slice : slices) {
     if (slice->blocks != 0) bytes += slice->stored;
     file.drop(slice);
-    if (!status.ok() && status.code() != Errc::fenced) remove_blocks(*slice);
+    if (nothing_happened(status)) remove_blocks(*slice);
   }
   file.ready_bytes = file.slices.empty() ? 0 : file.ready_bytes - std::min(file.ready_bytes, bytes);
   if (status.ok()) {

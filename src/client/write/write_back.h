@@ -45,7 +45,9 @@ class WriteBack {
   Status write(const FileIo::Write& request);
   Result<std::uint64_t> append(const FileIo::Write& request, Safety safety);
   std::optional<DirtyState> dirty(FileKey file);
-  Status flush(FileKey file, Safety safety);
+  /// once: a failure is told by this call, and to nobody after it. kept: the next flush tells it.
+  enum class Told : std::uint8_t { once, kept };
+  Status flush(FileKey file, Safety safety, Told told = Told::once);
   Status flush_branch(BranchId branch, Safety safety);  // of none: all
   void discard(FileKey file, std::uint64_t length);
 
@@ -63,8 +65,6 @@ class WriteBack {
   std::uint64_t dirty_bytes() const { return arena_->used_bytes(); }
 
  private:
-  enum class Told : std::uint8_t { once, kept };
-
   Status begin_write(DirtyFile& file, const FileIo::Write& request, const Attachment& attachment);
   Status write_piece(DirtyFile& file, std::uint64_t offset, ByteSpan bytes, std::uint32_t flags);
   Status take_room(DirtyFile& file, std::uint64_t offset, std::uint64_t bytes,
