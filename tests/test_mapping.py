@@ -22,6 +22,9 @@ def volume(request, make_site):
     site = make_site(separate=True, options=request.param)
     site.up()
     path = site.volume()
+    shown = figures(site)
+    assert shown["passthrough"].startswith("off") or "--no-passthrough" not in request.param
+    assert shown["bulk"].startswith("ucx" if "--ucx" in request.param else "stream")
     return site, path
 
 
@@ -81,7 +84,9 @@ def test_eight_processes_fetch_a_cold_file_once(volume):
         process.join()
     assert len(set(totals)) == 1
     wait_until(lambda: SIZE <= figures(site)["fetched_bytes"])
-    assert figures(site)["fetched_bytes"] <= 1.05 * SIZE
+    # Without passthrough, pages pushed ahead and pages asked for may cross.
+    limit = 1.05 if figures(site)["passthrough"] == "on" else 2.5
+    assert figures(site)["fetched_bytes"] <= limit * SIZE
 
 
 def test_a_second_process_maps_huge_pages(make_site):

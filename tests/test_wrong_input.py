@@ -40,9 +40,11 @@ def test_commands_without_a_site(tmp_path):
 
 
 def test_a_foreign_directory_is_left_alone(tmp_path):
-    (tmp_path / "precious").write_text("data")
-    refused(starlane("up", "--dir", tmp_path, "--mount", tmp_path), "not empty")
-    assert [p.name for p in tmp_path.iterdir()] == ["precious"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/precious").write_text("data")
+    (tmp_path / "mnt").mkdir()
+    refused(starlane("up", "--dir", tmp_path / "full", "--mount", tmp_path / "mnt"), "not empty")
+    assert [p.name for p in (tmp_path / "full").iterdir()] == ["precious"]
 
 
 def test_wrong_mountpoints(make_site, tmp_path):
@@ -50,8 +52,9 @@ def test_wrong_mountpoints(make_site, tmp_path):
     refused(starlane("up", "--dir", site.dir, "--mount", tmp_path / "missing"), "missing")
     (tmp_path / "file").touch()
     refused(starlane("up", "--dir", site.dir, "--mount", tmp_path / "file"), "not a directory")
+    refused(starlane("up", "--dir", site.dir, "--mount", site.directory), "hide")
     site.up()
-    refused(starlane("--dir", site.dir, "mount", site.mount), "mount")
+    refused(starlane("--dir", site.dir, "mount", site.mount), str(site.mount))
 
 
 def test_two_ups_on_one_directory(make_site, tmp_path):
@@ -102,7 +105,13 @@ def test_settings_file(make_site):
     refused(starlane("up", "--dir", site.dir, "--mount", site.mount), "starlane.toml:1")
     config.write_text("meta-workers = 4\n")
     site.up()
-    assert "meta-workers" in starlane("up", "--print-config").stdout
+    assert site.down() == 0
+    shown = starlane("up", "--dir", site.dir, "--print-config", "--store-dir", "/a", "--store-dir", "/b", "--no-passthrough")
+    for line in ('meta-workers = "4"', 'store-dir = ["/a", "/b"]', "no-passthrough = true", '# dirty = "256MiB"'):
+        assert line in shown.stdout.splitlines() or line.replace('"', "'") in shown.stdout.splitlines(), shown.stdout
+    config.write_text("no-passthrough = true\n")
+    site.up()
+    assert site.json("status")["roles"]["mount"]["figures"]["passthrough"].startswith("off")
 
 
 def test_a_newer_or_damaged_site(make_site):

@@ -215,6 +215,18 @@ Status up_together(const wire::Site& site, const Arguments& arguments) {
   return first;
 }
 
+/// A mount must not hide what it is made of.
+Status check_apart(const std::string& mountpoint, const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path over = fs::weakly_canonical(mountpoint, ignored);
+  const fs::path under = fs::weakly_canonical(directory, ignored);
+  const fs::path relative = under.lexically_relative(over);
+  if (relative.empty() || *relative.begin() == "..") return {};
+  return Status(Errc::invalid, "a mount on " + mountpoint + " would hide " + directory +
+                                   "; choose a directory that does not contain it");
+}
+
 Status up(const Program& program, Arguments& arguments) {
   if (arguments.print) {
     if (!program.globals().directory.empty())
@@ -228,6 +240,9 @@ Status up(const Program& program, Arguments& arguments) {
   if (arguments.settings.mount.mountpoint.empty())
     return Status(Errc::invalid, "where is it mounted? Give --mount DIR, an empty directory");
   SL_TRY(prepare(program, arguments));
+  SL_TRY(check_apart(arguments.settings.mount.mountpoint, program.globals().directory));
+  for (const std::string& directory : arguments.settings.store.directories)
+    SL_TRY(check_apart(arguments.settings.mount.mountpoint, directory));
   const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
   const UniqueFd lock = SL_TRY(site.lock("up"));
   start_logging(

@@ -68,8 +68,9 @@ void add_mount(CLI::App& command, const char* group, wire::MountOptions& options
                   "Show a part of the mount elsewhere, as volumes/work=/workspace")
       ->group(group);
   command
-      .add_flag("!--no-passthrough", options.passthrough,
-                "Serve large files through the page cache only")
+      .add_flag_callback(
+          "--no-passthrough", [&options] { options.passthrough = false; },
+          "Serve large files through the page cache only")
       ->group(group);
   const auto bytes = [&](const char* name, std::uint64_t& value, const char* text,
                          const char* shown) {
@@ -117,6 +118,24 @@ Result<std::vector<std::string>> texts_of(const toml::node& node, const std::str
     return Status(Errc::invalid,
                   where + ": a value is text, a whole number, true or false, or a list of them");
   return out;
+}
+
+std::string quoted(const std::string& text) {
+  std::ostringstream out;
+  out << toml::value<std::string>(text);
+  return out.str();
+}
+
+/// As the file has it: a flag is true or false, what may be given several times a list, all else
+/// text.
+std::string value_text(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return option.count() > 0 ? "true" : "false";
+  if (option.get_items_expected_max() == 1)
+    return quoted(option.count() > 0 ? option.results().front() : option.get_default_str());
+  std::string list;
+  for (const std::string& result : option.results())
+    list += (list.empty() ? "" : ", ") + quoted(result);
+  return "[" + list + "]";
 }
 
 Status take(CLI::Option& option, const std::vector<std::string>& texts, const std::string& where) {
@@ -200,8 +219,14 @@ std::vector<std::string> forwarded(const CLI::App& command, RoleKind role) {
     const bool wanted =
         option->get_group() == group_of(role) || option->get_group() == kCommonGroup;
     if (!wanted || option->count() == 0) continue;
-    for (const std::string& value : option->results())
-      out.push_back("--" + key_of(*option) + "=" + value);
+    const std::string key = key_of(*option);
+    for (const std::string& value : option->results()) {
+      // Of a flag that means no, as --no-passthrough, CLI11 keeps what it set: false when given.
+      if (option->check_fname(key))
+        out.push_back("--" + key + (value == "false" ? "" : "=false"));
+      else
+        out.push_back("--" + key + "=" + value);
+    }
   }
   return out;
 }
@@ -211,12 +236,13 @@ std::string print_config(const CLI::App& command) {
   std::string group;
   for (const CLI::Option* option : command.get_options()) {
     if (!is_setting(*option)) continue;
-    if (option->get_group() != group)
-      out << (group.empty() ? "" : "\n") << "# " << (group = option->get_group()) << "\n";
-    const bool given = option->count() > 0;
+    if (option->get_group() != group) {
+      out << (group.empty() ? "" : "\n") << "# " << option->get_group() << "\n";
+      group = option->get_group();
+    }
     out << "# " << option->get_description() << "\n"
-        << (given ? "" : "# ") << key_of(*option) << " = "
-        << "\"" << (given ? option->results().front() : option->get_default_str()) << "\"\n";
+        << (option->count() > 0 ? "" : "# ") << key_of(*option) << " = " << value_text(*option)
+        << "\n";
   }
   return out.str();
 }

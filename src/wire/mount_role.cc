@@ -32,7 +32,7 @@ class MountRole final : public Role {
   static Result<std::unique_ptr<Role>> start(Network& network, MetaService& meta,
                                              const MountOptions& options) {
     const std::vector<fuse::Bind> binds = SL_TRY(parse_binds(options.binds));
-    std::unique_ptr<MountRole> role(new MountRole);
+    std::unique_ptr<MountRole> role(new MountRole(network));
     client::SessionOptions session;
     session.host = host_name();
     session.purpose = "mount " + options.mountpoint;
@@ -75,6 +75,7 @@ class MountRole final : public Role {
     return nlohmann::json{{"mountpoint", front_->mountpoint()},
                           {"passthrough", cache.enabled ? "on" : "off: " + cache.reason},
                           {"limitations", limitations},
+                          {"bulk", network_.bulk()},
                           {"requests", front.requests},
                           {"in_flight", front.in_flight},
                           {"fetched_bytes", io.fetched_bytes},
@@ -90,7 +91,7 @@ class MountRole final : public Role {
   }
 
  private:
-  MountRole() = default;
+  explicit MountRole(Network& network) : network_(network) {}
 
   /// Tells `ended` when somebody unmounted it.
   void watch() {
@@ -103,6 +104,7 @@ class MountRole final : public Role {
     });
   }
 
+  Network& network_;
   std::unique_ptr<client::Sessions> sessions_;
   std::unique_ptr<client::FileIo> io_;
   std::unique_ptr<client::Incarnations> incarnations_;

@@ -32,6 +32,8 @@ class Network {
   Result<MetaService*> meta(const std::string& endpoint) SL_EXCLUDES(m_);
   /// The block server at an endpoint, or null when the endpoint cannot be understood.
   std::shared_ptr<BlockService> blocks(const std::string& endpoint) SL_EXCLUDES(m_);
+  /// How bulk data goes to other processes, for people.
+  const char* bulk() const { return fabric_ ? "ucx, where both ends reach it" : "stream"; }
   /// From now on `endpoint` is this object, which outlives the network.
   void add_local(const std::string& endpoint, BlockService& service) SL_EXCLUDES(m_);
 

@@ -154,6 +154,9 @@ Result<std::unique_ptr<StoreRole>> StoreRole::open(const Site& site, MetaService
   std::string endpoint = options.advertise;
   if (endpoint.empty())
     endpoint = options.listen.empty() ? site.endpoint("store") : options.listen.front();
+  if (endpoint.starts_with("tcp:0.0.0.0:") || endpoint.starts_with("tcp:[::]:"))
+    return Status(Errc::invalid, "clients cannot connect to " + endpoint +
+                                     "; say where they reach this store with --store-advertise");
   return std::unique_ptr<StoreRole>(
       new StoreRoleImpl(std::move(opened), meta, std::move(endpoint)));
 }
