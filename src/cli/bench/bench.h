@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,7 +61,12 @@ class Bench {
 
   /// What is being done, on a terminal.
   void say(const Row& row, std::size_t round) const;
-  void add(Row row) { rows_.push_back(std::move(row)); }
+  void add(Row row) {
+    if (on_row_) on_row_(row);
+    rows_.push_back(std::move(row));
+  }
+  /// Told of each row when it is found.
+  void on_row(std::function<void(const Row&)> tell) { on_row_ = std::move(tell); }
   const std::vector<Row>& rows() const { return rows_; }
 
  private:
@@ -68,6 +74,7 @@ class Bench {
   const Settings settings_;
   std::vector<File> files_;
   std::vector<Row> rows_;
+  std::function<void(const Row&)> on_row_;
 };
 
 struct Line {

@@ -135,20 +135,33 @@ std::uint64_t faults_so_far() {
   return static_cast<std::uint64_t>(usage.ru_minflt + usage.ru_majflt);
 }
 
-/// In a child: loads and writes what it saw; the parent reads it from a pipe.
-[[noreturn]] void visit(const LoadPlan& plan, int start, int result) {
-  char go = 0;
+/// What a child tells its parent through a pipe; short enough to be written at once.
+struct Report {
   Visit seen;
-  Result<Memory> room = Memory::of(16_MiB);
-  if (!room.ok() || ::read(start, &go, 1) < 0) ::_exit(1);
+  Errc code = Errc::ok;
+  char problem[256] = {};
+};
+static_assert(sizeof(Report) <= 512);
+
+Status load_once(const LoadPlan& plan, int start, Visit* seen) {
+  char go = 0;
+  const Memory room = SL_TRY(Memory::of(16_MiB));
+  if (::read(start, &go, 1) < 0) return system_error("read", errno);
   const std::uint64_t before = faults_so_far();
-  const Result<double> rate = load_mapped(plan, room->span());
-  seen.page_faults = faults_so_far() - before;
+  seen->bytes_per_second = SL_TRY(load_mapped(plan, room.span()));
+  seen->page_faults = faults_so_far() - before;
   struct stat about {};
-  if (!rate.ok() || ::stat(plan.file.c_str(), &about) != 0) ::_exit(1);
-  seen.bytes_per_second = *rate;
-  seen.bytes = static_cast<std::uint64_t>(about.st_size);
-  ::_exit(::write(result, &seen, sizeof seen) == sizeof seen ? 0 : 1);
+  if (::stat(plan.file.c_str(), &about) != 0) return system_error("stat", errno);
+  seen->bytes = static_cast<std::uint64_t>(about.st_size);
+  return {};
+}
+
+[[noreturn]] void visit(const LoadPlan& plan, int start, int result) {
+  Report report;
+  const Status status = load_once(plan, start, &report.seen);
+  report.code = status.code();
+  status.text().copy(report.problem, sizeof report.problem - 1);
+  ::_exit(::write(result, &report, sizeof report) == sizeof report ? 0 : 1);
 }
 
 }  // namespace
@@ -220,11 +233,21 @@ Result<std::vector<Visit>> load_in_processes(const LoadPlan& plan, std::size_t p
   result_write.reset();
   start_write.reset();  // all of them start now
   std::vector<Visit> visits;
-  Visit one;
-  while (::read(result_read.get(), &one, sizeof one) == sizeof one) visits.push_back(one);
-  for (const pid_t pid : children) ::waitpid(pid, nullptr, 0);
+  Status failed;
+  for (Report one; ::read(result_read.get(), &one, sizeof one) == sizeof one;) {
+    if (one.code != Errc::ok) failed = Status(one.code, one.problem);
+    visits.push_back(one.seen);
+  }
+  int worst = 0;
+  for (const pid_t pid : children) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    worst = std::max(worst, status);
+  }
+  if (!failed.ok()) return failed;
   if (visits.size() != processes)
-    return Status(Errc::io, "a process that loaded " + plan.file.string() + " failed");
+    return Status(Errc::io, "a process that loaded " + plan.file.string() + " died of signal " +
+                                std::to_string(WTERMSIG(worst)));
   return visits;
 }
 

@@ -118,16 +118,23 @@ Status measure(const fs::path& directory, const bench::Settings& settings,
                const std::vector<bench::Line>& lines, bool as_json) {
   const bench::Machine machine = bench::this_machine(directory.parent_path());
   bench::Bench bench(directory, settings);
+  const bool on_screen = ::isatty(STDERR_FILENO) != 0;
+  if (!as_json) {
+    std::printf("%s", bench::render(machine, settings).c_str());
+    std::fflush(stdout);
+    bench.on_row([on_screen](const bench::Row& row) {
+      if (on_screen) std::fprintf(stderr, "\r\033[K");
+      std::printf("%s", bench::render(row).c_str());
+      std::fflush(stdout);
+    });
+  }
   Status failed;
   for (const bench::Line& line : lines) {
     failed = line.run(bench, line.name).with(line.name);
     if (!failed.ok()) break;
   }
-  if (::isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r\033[K");
-  if (as_json)
-    std::printf("%s\n", bench::to_json(machine, settings, bench.rows()).dump().c_str());
-  else if (!bench.rows().empty())
-    std::printf("%s", bench::render(machine, settings, bench.rows()).c_str());
+  if (on_screen) std::fprintf(stderr, "\r\033[K");
+  if (as_json) std::printf("%s\n", bench::to_json(machine, settings, bench.rows()).dump().c_str());
   SL_TRY(bench.site.stop());
   return failed;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <thread>
@@ -62,23 +63,28 @@ std::string shown(const Row& row, const Bar& bar) {
   return "";
 }
 
-std::string marked(const std::string& text, std::optional<bool> good) {
-  return good ? styled(text, *good ? Style::green : Style::yellow) : text;
-}
+struct Cell {
+  std::string text;
+  std::optional<bool> good{};  // green or yellow
+};
+constexpr std::size_t kColumns = 8;
+constexpr const char* kHeader[kColumns] = {"WHAT",  "HOW",   "MEASURED", "CEILING",
+                                           "RATIO", "REACH", "CPU s/GB", "AGAINST"};
+// Fixed, so that a row is shown as soon as it is known.
+constexpr std::size_t kWidths[kColumns] = {68, 27, 12, 12, 6, 9, 8, 0};
+constexpr std::size_t kFirstNumber = 2, kAfterNumbers = 7;
 
-std::vector<std::string> cells_of(const Row& row) {
-  const std::optional<double> ratio = ratio_of(row);
-  const std::optional<bool> good = reached(row);
-  const bool by_ratio = row.bar.of == Bar::Of::ratio_at_least;
-  const std::string value = shown(row.unit, median(row.values));
-  return {row.what,
-          row.how,
-          by_ratio ? value : marked(value, good),
-          row.ceilings.empty() ? "-" : shown(row.unit, median(row.ceilings)),
-          ratio ? marked(format("%.2f", *ratio), by_ratio ? good : std::nullopt) : "-",
-          shown(row, row.bar),
-          row.daemon_cpu.empty() ? "-" : format("%.3f", median(row.daemon_cpu)),
-          row.against};
+std::string line_of(const std::array<Cell, kColumns>& cells, Style style) {
+  std::string out;
+  for (std::size_t i = 0; i < kColumns; ++i) {
+    const std::string& text = cells[i].text;
+    const std::string pad(kWidths[i] > text.size() ? kWidths[i] - text.size() : 0, ' ');
+    const Style own = cells[i].good ? (*cells[i].good ? Style::green : Style::yellow) : style;
+    const bool right = i >= kFirstNumber && i < kAfterNumbers;
+    out += (right ? pad : "") + styled(text, own) + (right || i + 1 == kColumns ? "" : pad);
+    if (i + 1 < kColumns) out += "  ";
+  }
+  return out + "\n";
 }
 
 }  // namespace
@@ -128,7 +134,7 @@ Machine this_machine(const std::string& where) {
   return machine;
 }
 
-std::string render(const Machine& machine, const Settings& settings, const std::vector<Row>& rows) {
+std::string render(const Machine& machine, const Settings& settings) {
   std::string out = styled("starlane bench", Style::bold) +
                     format("  %u cores, %s, kernel %s", machine.cores,
                            human_bytes(machine.memory_bytes).c_str(), machine.kernel.c_str()) +
@@ -140,9 +146,25 @@ std::string render(const Machine& machine, const Settings& settings, const std::
                          "take is missing here.\n",
                          machine.load),
                   Style::yellow);
-  Table table({"WHAT", "HOW", "MEASURED", "CEILING", "RATIO", "REACH", "CPU s/GB", "AGAINST"});
-  for (const Row& row : rows) table.add(cells_of(row));
-  return out + "\n" + table.render();
+  std::array<Cell, kColumns> header;
+  for (std::size_t i = 0; i < kColumns; ++i) header[i].text = kHeader[i];
+  return out + "\n" + line_of(header, Style::bold);
+}
+
+std::string render(const Row& row) {
+  const std::optional<double> ratio = ratio_of(row);
+  const std::optional<bool> good = reached(row);
+  const bool by_ratio = row.bar.of == Bar::Of::ratio_at_least;
+  const std::optional<bool> none;
+  return line_of({Cell{row.what},
+                  {row.how},
+                  {shown(row.unit, median(row.values)), by_ratio ? none : good},
+                  {row.ceilings.empty() ? "-" : shown(row.unit, median(row.ceilings))},
+                  {ratio ? format("%.2f", *ratio) : "-", by_ratio ? good : none},
+                  {shown(row, row.bar)},
+                  {row.daemon_cpu.empty() ? "-" : format("%.3f", median(row.daemon_cpu))},
+                  {row.against}},
+                 Style::plain);
 }
 
 nlohmann::json to_json(const Machine& machine, const Settings& settings,

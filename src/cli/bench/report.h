@@ -51,7 +51,9 @@ struct Settings {
   std::size_t runs = 3;
 };
 
-std::string render(const Machine& machine, const Settings& settings, const std::vector<Row>& rows);
+/// What stands above the table, and its header; then a line for each row, as it is found.
+std::string render(const Machine& machine, const Settings& settings);
+std::string render(const Row& row);
 nlohmann::json to_json(const Machine& machine, const Settings& settings,
                        const std::vector<Row>& rows);
 

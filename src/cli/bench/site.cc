@@ -13,6 +13,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
+constexpr Nanoseconds kAppearLimit = std::chrono::seconds(10);
 constexpr Nanoseconds kSpaceLimit = std::chrono::seconds(30);
 // The mount writes its figures once a second.
 constexpr Milliseconds kFigures{1300};
@@ -45,6 +46,12 @@ Status Site::cold(const Mode& mode) {
   mode_ = &mode;
   std::error_code failed;
   if (!fs::exists(volume(), failed)) SL_TRY(command({"volume", "create", "bench"}));
+  // The kernel may believe for a second that it is not there.
+  for (const Deadline deadline = Deadline::after(kAppearLimit); !fs::exists(volume(), failed);) {
+    if (deadline.passed())
+      return Status(Errc::timeout, "the volume does not appear at " + volume().string());
+    std::this_thread::sleep_for(Milliseconds(20));
+  }
   return {};
 }
 
