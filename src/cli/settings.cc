@@ -219,14 +219,8 @@ std::vector<std::string> forwarded(const CLI::App& command, RoleKind role) {
     const bool wanted =
         option->get_group() == group_of(role) || option->get_group() == kCommonGroup;
     if (!wanted || option->count() == 0) continue;
-    const std::string key = key_of(*option);
-    for (const std::string& value : option->results()) {
-      // Of a flag that means no, as --no-passthrough, CLI11 keeps what it set: false when given.
-      if (option->check_fname(key))
-        out.push_back("--" + key + (value == "false" ? "" : "=false"));
-      else
-        out.push_back("--" + key + "=" + value);
-    }
+    for (const std::string& value : option->results())
+      out.push_back("--" + key_of(*option) + "=" + value);
   }
   return out;
 }
