@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 
@@ -206,3 +207,15 @@ def test_without_root_it_works_and_says_so(make_site):
     assert done.stdout == "hello\n", done.stderr
     status = subprocess.run([*nobody, str(BINARY), "--dir", str(site.dir), "status"], capture_output=True, text=True)
     assert "root" in status.stdout
+
+
+def test_ctrl_c_ends_a_role_that_waits_for_its_server(tmp_path):
+    (tmp_path / "key").write_text("0" * 64 + "\n")
+    (tmp_path / "key").chmod(0o600)
+    (tmp_path / "mnt").mkdir()
+    command = [str(BINARY), "mount", str(tmp_path / "mnt"), "--meta", "tcp:127.0.0.1:1", "--key", str(tmp_path / "key")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130

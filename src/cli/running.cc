@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -22,8 +23,39 @@
 namespace starlane::cli {
 namespace {
 
+sigset_t stop_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigaddset(&set, SIGINT);
+  return set;
+}
+
+/// While a role starts, which may wait for servers, Ctrl-C ends the process at once: nothing is
+/// acknowledged yet. Destroyed when it serves, and from then on stops well.
+class StartingWatch {
+ public:
+  StartingWatch() : thread_([this] { run(); }) {}
+  ~StartingWatch() {
+    done_ = true;
+    thread_.join();
+  }
+
+ private:
+  void run() const {
+    const sigset_t set = stop_signals();
+    const timespec tick{0, 20'000'000};
+    while (!done_)
+      if (::sigtimedwait(&set, nullptr, &tick) > 0) ::_exit(130);
+  }
+
+  std::atomic<bool> done_{false};  // set by the destructor, seen by the thread
+  std::thread thread_;
+};
+
 struct Arguments {
   Settings settings;
+  std::unique_ptr<StartingWatch> starting;
   bool separate = false;
   bool print = false;
   int ready_fd = -1;
@@ -31,20 +63,14 @@ struct Arguments {
 };
 
 void block_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGTERM);
-  ::sigaddset(&set, SIGINT);
+  const sigset_t set = stop_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
 }
 
 /// Until SIGTERM or SIGINT, or until `ended` is readable.
 void wait_for_end(int ended) {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGTERM);
-  ::sigaddset(&set, SIGINT);
+  const sigset_t set = stop_signals();
   const UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC));
   pollfd waiting[2] = {{signals.get(), POLLIN, 0}, {ended, POLLIN, 0}};
   while (::poll(waiting, ended >= 0 ? 2 : 1, -1) < 0 && errno == EINTR) {
@@ -52,7 +78,8 @@ void wait_for_end(int ended) {
 }
 
 /// A role that was started by hand or by a supervisor: says that it serves, waits, stops.
-Status run_role(wire::Role& role, const Arguments& arguments, const std::string& what) {
+Status run_role(wire::Role& role, Arguments& arguments, const std::string& what) {
+  arguments.starting.reset();
   wire::tell_ready(arguments.ready_fd, {});
   std::printf("ready  %s\n", what.c_str());
   std::fflush(stdout);
@@ -86,6 +113,7 @@ Result<Reach> reach(const Program& program, const Settings& settings) {
 
 Status prepare(const Program& program, Arguments& arguments) {
   block_signals();
+  arguments.starting = std::make_unique<StartingWatch>();
   if (!program.globals().directory.empty())
     SL_TRY(apply_file(*arguments.command,
                       std::filesystem::path(program.globals().directory) / "starlane.toml"));
@@ -154,14 +182,15 @@ Status run_keeper(const Program& program, Arguments& arguments) {
   return run_role(*role, arguments, "keeper");
 }
 
-void print_ready(const wire::Site& site, const Arguments& arguments) {
+void print_ready(const wire::Site& site, Arguments& arguments) {
+  arguments.starting.reset();
   std::printf("%s  %s  (site %s; Ctrl-C or `starlane --dir %s down` stops it)\n",
               styled("ready", Style::green).c_str(), arguments.settings.mount.mountpoint.c_str(),
               site.directory().c_str(), site.directory().c_str());
   std::fflush(stdout);
 }
 
-Status up_separate(const wire::Site& site, const Arguments& arguments) {
+Status up_separate(const wire::Site& site, Arguments& arguments) {
   wire::Supervisor supervisor(site);
   const auto start = [&](const std::string& role, RoleKind kind, std::vector<std::string> more) {
     std::vector<std::string> words{"--dir", site.directory().string(), role};
@@ -180,7 +209,7 @@ Status up_separate(const wire::Site& site, const Arguments& arguments) {
   return {};
 }
 
-Status up_together(const wire::Site& site, const Arguments& arguments) {
+Status up_together(const wire::Site& site, Arguments& arguments) {
   const UniqueFd meta_lock = SL_TRY(site.lock("meta"));
   const UniqueFd store_lock = SL_TRY(site.lock("store"));
   const auto network =
