@@ -21,6 +21,7 @@
 #include "codec/crc32c.h"
 #include "codec/mac.h"
 #include "common/unique_fd.h"
+#include "net/shm/shm_fabric.h"
 #include "net/tcp/socket_connection.h"
 #include "net/tcp/tcp_transport.h"
 #ifdef SL_HAVE_UCX
@@ -93,7 +94,10 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::unique_ptr<net::MemoryFabric> make_fabric() {
+/// "shm" or "ucx"; null for ways without exposed memory, and where UCX cannot be had.
+std::unique_ptr<net::MemoryFabric> make_fabric(const std::string& way) {
+  if (way == "shm") return net::make_shm_fabric();
+  if (way != "ucx") return nullptr;
 #ifdef SL_HAVE_UCX
   auto fabric = net::make_ucx_fabric();
   if (fabric.ok()) return std::move(fabric).value();
@@ -154,7 +158,7 @@ Child fork_bare(const net::Endpoint& endpoint) {
 }
 
 /// Serves in a child until this process ends.
-Child fork_server(const net::Endpoint& endpoint, const net::Key& key, bool exposed) {
+Child fork_server(const net::Endpoint& endpoint, const net::Key& key, const std::string& way) {
   int told[2];
   if (::pipe(told) != 0) std::_Exit(1);
   const pid_t parent = ::getpid();
@@ -166,7 +170,7 @@ Child fork_server(const net::Endpoint& endpoint, const net::Key& key, bool expos
     net::Transport* transports[] = {&tcp};
     rpc::ServerOptions options;
     options.workers = 4;
-    const auto fabric = exposed ? make_fabric() : nullptr;
+    const auto fabric = make_fabric(way);
     options.fabric = fabric.get();
     rpc::Server server(options, {nullptr, &store}, key, transports);
     check(server.start(), "start");
@@ -187,11 +191,12 @@ void end(const Child& child) {
   ::waitpid(child.pid, nullptr, 0);
 }
 
-/// One-sided puts of UCX into memory that the other end exposed, as ucx_perftest makes them: the
-/// limit for exposed memory.
+/// One-sided puts into memory that the other end exposed, as ucx_perftest makes them: the limit for
+/// exposed memory.
 Fetch put_fetch(net::MemoryFabric& fabric, const net::ExposedMemory& exposed) {
+  UniqueFd descriptor(::dup(exposed.descriptor()));
   std::shared_ptr<net::ReachedMemory> reached =
-      std::move(fabric.reach(bytes_of(exposed.offer()))).value();
+      std::move(fabric.reach(bytes_of(exposed.offer()), std::move(descriptor))).value();
   return [reached](MutableByteSpan from) { check(reached->push(0, from), "put"); };
 }
 
@@ -208,12 +213,12 @@ class Seen final : public BulkSink {
 };
 
 /// Gets whose bytes go through exposed memory, against bare puts into it.
-void compare_exposed(const std::string& directory, const net::Key& key) {
-  const Child served = fork_server(at("unix", directory, "exposed"), key, true);
-  const auto fabric = make_fabric();
+void compare_exposed(const std::string& way, const std::string& directory, const net::Key& key) {
+  const Child served = fork_server(at("unix", directory, way.c_str()), key, way);
+  const auto fabric = make_fabric(way);
   if (fabric == nullptr) return end(served);
   const auto exposed = std::move(fabric->expose(kBlockSize)).value();
-  const auto own_end = make_fabric();
+  const auto own_end = make_fabric(way);
   const Fetch bare = put_fetch(*own_end, *exposed);
   net::TcpTransport tcp;
   net::Transport* transports[] = {&tcp};
@@ -244,16 +249,17 @@ void compare_exposed(const std::string& directory, const net::Key& key) {
       our_rate.push_back(gigabytes_per_second(*fetch, large, 60));
       ratio.push_back(our_rate.back() / bare_rate.back());
     }
-    std::printf("%-6s %-22s %9.2f %9.2f GB/s  ratio %.2f (bare: one-sided puts)\n", "ucx", name,
-                median(bare_rate), median(our_rate), median(ratio));
+    std::printf("%-6s %-22s %9.2f %9.2f GB/s  ratio %.2f (bare: one-sided puts)\n", way.c_str(),
+                name, median(bare_rate), median(our_rate), median(ratio));
   }
-  if (channel.counts().attached == 0) std::printf("ucx    the server could not reach the memory\n");
+  if (channel.counts().attached == 0)
+    std::printf("%-6s the server could not reach the memory\n", way.c_str());
   end(served);
 }
 
 void compare(const std::string& kind, const std::string& directory, const net::Key& key) {
   const Child bare = fork_bare(at(kind, directory, "bare"));
-  const Child served = fork_server(at(kind, directory, "served"), key, false);
+  const Child served = fork_server(at(kind, directory, "served"), key, kind);
   net::TcpTransport tcp;
   net::Transport* transports[] = {&tcp};
   auto connection = tcp.connect(bare.where, Deadline::never());
@@ -297,7 +303,7 @@ int main_program() {
   check(fill_random(key.bytes), "key");
   std::printf("%-6s %-22s %9s %9s\n", "way", "what", "bare", "starlane");
   for (const char* kind : {"unix", "tcp"}) compare(kind, directory, key);
-  compare_exposed(directory, key);
+  for (const char* way : {"shm", "ucx"}) compare_exposed(way, directory, key);
   std::filesystem::remove_all(directory);
   return 0;
 }

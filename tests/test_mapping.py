@@ -24,7 +24,7 @@ def volume(request, make_site):
     path = site.volume()
     shown = figures(site)
     assert shown["passthrough"].startswith("off") or "--no-passthrough" not in request.param
-    assert shown["bulk"].startswith("ucx" if "--ucx" in request.param else "stream")
+    assert shown["bulk"].startswith("ucx" if "--ucx" in request.param else "shared memory")
     return site, path
 
 

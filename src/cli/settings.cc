@@ -177,7 +177,7 @@ void add_common_settings(CLI::App& command, Settings& settings) {
       ->group(kCommonGroup);
   command
       .add_flag("--ucx", settings.ucx,
-                "Move bulk data between processes by UCX: shared memory, or RDMA verbs")
+                "Move bulk data between processes by UCX, which has RDMA verbs between hosts")
       ->group(kCommonGroup);
 }
 

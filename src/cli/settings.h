@@ -19,7 +19,7 @@ struct Settings {
   std::string log_level = "info";
   bool ucx = false;
 
-  wire::Bulk bulk() const { return ucx ? wire::Bulk::exposed_memory : wire::Bulk::stream; }
+  wire::Bulk bulk() const { return ucx ? wire::Bulk::ucx : wire::Bulk::by_place; }
 };
 
 enum class RoleKind : std::uint8_t { meta, store, mount, keeper };

@@ -8,6 +8,7 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
+#include "common/unique_fd.h"
 
 namespace starlane::net {
 
@@ -18,6 +19,8 @@ class ExposedMemory {
   virtual MutableByteSpan region() = 0;
   /// What the server needs to reach it, for MemoryFabric::reach there.
   virtual const std::string& offer() const = 0;
+  /// A descriptor that must travel with the offer, or -1.
+  virtual int descriptor() const { return -1; }
   /// Lets the transport answer the server's first contact. Never blocks; to be called while that is
   /// awaited, not later.
   virtual void progress() = 0;
@@ -32,6 +35,9 @@ class ReachedMemory {
   /// invalid, use it no more.
   virtual Status pull(std::uint64_t offset, MutableByteSpan out) = 0;
   virtual Status push(std::uint64_t offset, ByteSpan bytes) = 0;
+  /// The region itself, where this process has it mapped: then nothing need be copied. The peer can
+  /// change what lies there at any time. Else empty.
+  virtual MutableByteSpan here() { return {}; }
 };
 
 /// One kind of reachable memory in this process.
@@ -41,7 +47,7 @@ class MemoryFabric {
   virtual Result<std::unique_ptr<ExposedMemory>> expose(std::uint64_t bytes) = 0;
   /// unavailable: the two ends share no way to memory. Whether the right bytes are there is for the
   /// caller to try.
-  virtual Result<std::unique_ptr<ReachedMemory>> reach(ByteSpan offer) = 0;
+  virtual Result<std::unique_ptr<ReachedMemory>> reach(ByteSpan offer, UniqueFd descriptor) = 0;
 };
 
 }  // namespace starlane::net

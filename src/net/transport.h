@@ -10,6 +10,7 @@
 #include "common/bytes.h"
 #include "common/clock.h"
 #include "common/status.h"
+#include "common/unique_fd.h"
 #include "net/endpoint.h"
 
 namespace starlane::net {
@@ -24,6 +25,14 @@ class Connection {
   virtual ~Connection() = default;
   /// All bytes of all pieces, in order, from where they lie.
   virtual Status send(std::span<const ByteSpan> pieces, Deadline deadline) = 0;
+  /// The same, and with its first byte a descriptor for the process at the other end. unsupported,
+  /// with nothing sent: no descriptor can travel here.
+  virtual Status send_with(int /*descriptor*/, std::span<const ByteSpan> /*pieces*/,
+                           Deadline /*deadline*/) {
+    return Status(Errc::unsupported, "descriptors travel over unix sockets only");
+  }
+  /// The last descriptor that came with received bytes and was not taken yet, if any.
+  virtual UniqueFd take_descriptor() { return {}; }
   /// The next out.size() bytes. Large ones go straight to `out`.
   virtual Status receive(MutableByteSpan out, Deadline deadline) = 0;
   /// Whether `bytes` (at most kReadAhead) can be received without waiting. Never blocks;

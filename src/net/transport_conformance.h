@@ -1,8 +1,10 @@
 // What every Transport must do, as tests that run over each: include in one test file of a binary,
 // with an instance of TransportCase for each transport.
 #pragma once
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <functional>
 #include <thread>
@@ -45,6 +47,44 @@ class TransportConformance : public testing::TestWithParam<TransportCase> {
   Ends ends_;  // gone before their transport
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportConformance);
+
+TEST_P(TransportConformance, ADescriptorTravelsOrNothingDoes) {
+  UniqueFd fd(::memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(::pwrite(fd.get(), "hello", 5, 0), 5);
+  const std::string text = "with it";
+  const ByteSpan bytes = bytes_of(text);
+  const Status sent = ends_.client->send_with(fd.get(), std::span(&bytes, 1), soon());
+  EXPECT_FALSE(ends_.server->take_descriptor());
+  if (sent.code() == Errc::unsupported) {
+    EXPECT_FALSE(*ends_.server->arrived(1));
+    return;
+  }
+  ASSERT_TRUE(sent.ok());
+  std::vector<std::byte> got(text.size());
+  ASSERT_TRUE(ends_.server->receive(got, soon()).ok());
+  EXPECT_EQ(text_of(got), text);
+  const UniqueFd there = ends_.server->take_descriptor();
+  char content[5] = {};
+  ASSERT_EQ(::pread(there.get(), content, 5, 0), 5);
+  EXPECT_EQ(std::string_view(content, 5), "hello");
+  EXPECT_NE(::fcntl(there.get(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_FALSE(ends_.server->take_descriptor());
+}
+
+TEST_P(TransportConformance, DescriptorsThatNobodyTakesDoNotPileUp) {
+  const auto open_now = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  UniqueFd fd(::memfd_create("test", MFD_CLOEXEC));
+  const auto before = open_now();
+  const ByteSpan byte = bytes_of("x");
+  for (int i = 0; i < 20; ++i) {
+    if (!ends_.client->send_with(fd.get(), std::span(&byte, 1), soon()).ok()) return;
+    std::byte got{};
+    ASSERT_TRUE(ends_.server->receive(std::span(&got, 1), soon()).ok());
+  }
+  EXPECT_LE(open_now(), before + 1);
+}
 
 TEST_P(TransportConformance, BytesArriveInOrderWhateverThePieces) {
   const std::uint64_t seed = random_seed();

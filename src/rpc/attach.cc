@@ -27,7 +27,9 @@ Status send_offer(Line& line, const net::ExposedMemory& exposed, const AttachPro
   header.kind = FrameKind::attach;
   header.sequence = ++line.sequence;
   seal(header, {}, payload);
-  return line.connection->send(std::array<ByteSpan, 2>{image_of(header), payload}, deadline);
+  const std::array<ByteSpan, 2> pieces{image_of(header), payload};
+  if (exposed.descriptor() < 0) return line.connection->send(pieces, deadline);
+  return line.connection->send_with(exposed.descriptor(), pieces, deadline);
 }
 
 /// `verdict` is the server's; what is returned is the connection's.
@@ -57,7 +59,9 @@ Status attach(Line& line, net::MemoryFabric& fabric, Deadline deadline) {
   SL_TRY(fill_random(std::as_writable_bytes(std::span(probe.bytes))));
   std::byte* const region = (*exposed)->region().data();
   std::memcpy(region, &probe, sizeof probe);
-  SL_TRY(send_offer(line, **exposed, probe, deadline));
+  const Status sent = send_offer(line, **exposed, probe, deadline);
+  if (sent.code() == Errc::unsupported) return {};
+  SL_TRY(sent);
   Status verdict;
   SL_TRY(receive_verdict(line, **exposed, deadline, verdict));
   const AttachProbe expected = complement(probe);
@@ -67,12 +71,12 @@ Status attach(Line& line, net::MemoryFabric& fabric, Deadline deadline) {
   return {};
 }
 
-Status reach_offer(ByteSpan payload, Peer& peer) {
+Status reach_offer(ByteSpan payload, UniqueFd descriptor, Peer& peer) {
   if (peer.fabric == nullptr || peer.memory != nullptr || payload.size() < sizeof(AttachProbe)) {
     return Status(Errc::unsupported, "exposed memory is not used here");
   }
   const auto probe = load_little<AttachProbe>(payload.data());
-  auto memory = SL_TRY(peer.fabric->reach(payload.subspan(sizeof probe)));
+  auto memory = SL_TRY(peer.fabric->reach(payload.subspan(sizeof probe), std::move(descriptor)));
   AttachProbe found;
   if (memory->size() < 2 * sizeof found) return Status(Errc::invalid, "too little exposed memory");
   SL_TRY(memory->pull(0, std::as_writable_bytes(std::span(found.bytes))));

@@ -12,6 +12,6 @@ namespace starlane::rpc {
 Status attach(Line& line, net::MemoryFabric& fabric, Deadline deadline);
 
 /// The server's side: sets peer.memory, or says why not.
-Status reach_offer(ByteSpan payload, Peer& peer);
+Status reach_offer(ByteSpan payload, UniqueFd descriptor, Peer& peer);
 
 }  // namespace starlane::rpc

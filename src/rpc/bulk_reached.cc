@@ -21,6 +21,12 @@ Status ReachedSource::read(MutableByteSpan out) {
   return status;
 }
 
+std::optional<ByteSpan> ReachedSource::memory() {
+  const ByteSpan region = memory_.here();
+  if (region.empty()) return std::nullopt;
+  return region.subspan(offset_ + done_, length_ - done_);
+}
+
 FrameHeader ReachedSink::moved() const {
   FrameHeader header;
   header.kind = FrameKind::bulk;
@@ -48,6 +54,17 @@ Status ReachedSink::move(ByteSpan piece) {
   if (done_ == place_.length || unsaid_ < kPiece) return {};
   const FrameHeader header = moved();
   return send(std::array<ByteSpan, 1>{image_of(header)});
+}
+
+std::optional<MutableByteSpan> ReachedSink::memory() {
+  const MutableByteSpan region = memory_.here();
+  if (region.empty() || broken_) return std::nullopt;
+  return region.subspan(place_.offset + done_, place_.length - done_);
+}
+
+void ReachedSink::filled(std::uint64_t bytes) {
+  done_ += bytes;
+  unsaid_ += bytes;
 }
 
 Status ReachedSink::write(ByteSpan bytes) {

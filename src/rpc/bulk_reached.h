@@ -13,6 +13,9 @@ class ReachedSource final : public ServedSource {
 
   std::uint64_t size() const override { return length_; }
   Status read(MutableByteSpan out) override;
+  /// A peer that changes its bytes between a check and their use spoils what it puts, nothing else:
+  /// readers find out.
+  std::optional<ByteSpan> memory() override;
   Status drain() override { return {}; }
   bool broken() const override { return broken_; }
 
@@ -35,6 +38,8 @@ class ReachedSink final : public ServedSink {
         timeout_(timeout) {}
 
   Status write(ByteSpan bytes) override;
+  std::optional<MutableByteSpan> memory() override;
+  void filled(std::uint64_t bytes) override;
   Status finish(const FrameHeader& reply, ByteSpan payload) override;
   bool broken() const override { return broken_; }
 

@@ -28,6 +28,11 @@ class CountingSink final : public BulkSink {
     count_ += bytes.size();
     return out_.write(bytes);
   }
+  std::optional<MutableByteSpan> memory() override { return out_.memory(); }
+  void filled(std::uint64_t bytes) override {
+    count_ += bytes;
+    out_.filled(bytes);
+  }
   std::uint64_t count() const { return count_; }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "common/rng.h"
 #include "net/loop/loop_transport.h"
+#include "net/shm/shm_fabric.h"
 #include "net/tcp/tcp_transport.h"
 #ifdef SL_HAVE_UCX
 #include "net/ucx/ucx_fabric.h"
@@ -59,9 +60,12 @@ class CuttableTransport final : public net::Transport {
   std::vector<UniqueFd> sockets_ SL_GUARDED_BY(m_);
 };
 
-/// Exposed memory for the client's or the server's part of this process; null where it is not built
-/// or not possible.
-net::MemoryFabric* fabric_of([[maybe_unused]] bool server) {
+/// Exposed memory of one kind for the client's or the server's part of this process; null for ways
+/// that have none.
+net::MemoryFabric* fabric_of(const std::string& way, [[maybe_unused]] bool server) {
+  static const auto shared = net::make_shm_fabric();
+  if (way == "shm") return shared.get();
+  if (way != "ucx") return nullptr;
 #ifdef SL_HAVE_UCX
   static const std::unique_ptr<net::MemoryFabric> fabrics[] = {
       std::move(net::make_ucx_fabric()).value(), std::move(net::make_ucx_fabric()).value()};
@@ -72,7 +76,7 @@ net::MemoryFabric* fabric_of([[maybe_unused]] bool server) {
 }
 
 std::vector<std::string> ways() {
-  std::vector<std::string> all{"unix", "tcp", "loop"};
+  std::vector<std::string> all{"unix", "tcp", "loop", "shm"};
 #ifdef SL_HAVE_UCX
   all.push_back("ucx");
 #endif
@@ -100,7 +104,7 @@ class RpcTest : public testing::TestWithParam<std::string> {
   }
   void start(ServerOptions options = {}, Services services = {}) {
     options.workers = 4;
-    if (GetParam() == "ucx" && options.fabric == nullptr) options.fabric = fabric_of(true);
+    if (options.fabric == nullptr) options.fabric = fabric_of(GetParam(), true);
     if (services.meta == nullptr && services.block == nullptr) services = {&meta_, &blocks_};
     server_ = std::make_unique<Server>(options, services, key_, transports_);
     ASSERT_TRUE(server_->start().ok());
@@ -111,7 +115,7 @@ class RpcTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<Channel> channel(net::Purpose purpose, ChannelOptions options = {}) {
     options.purpose = purpose;
     options.mount_nonce = 77;
-    if (GetParam() == "ucx") options.fabric = fabric_of(false);
+    options.fabric = fabric_of(GetParam(), false);
     return std::make_unique<Channel>(endpoint_, key_, transports_, options);
   }
 
@@ -244,7 +248,7 @@ TEST_P(RpcTest, BlocksOfEverySizeGoThereAndBack) {
                            bytes.begin() + static_cast<std::ptrdiff_t>(size / 3)));
   }
   EXPECT_EQ(way->counts().connects, 1u);
-  EXPECT_EQ(way->counts().attached, GetParam() == "ucx" ? 1u : 0u);
+  EXPECT_EQ(way->counts().attached, fabric_of(GetParam(), false) != nullptr ? 1u : 0u);
 }
 
 /// A source and a sink that lie in no one piece of memory.
@@ -289,7 +293,7 @@ class Unreachable final : public net::MemoryFabric {
   Result<std::unique_ptr<net::ExposedMemory>> expose(std::uint64_t bytes) override {
     return std::unique_ptr<net::ExposedMemory>(std::make_unique<Region>(bytes));
   }
-  Result<std::unique_ptr<net::ReachedMemory>> reach(ByteSpan) override {
+  Result<std::unique_ptr<net::ReachedMemory>> reach(ByteSpan, UniqueFd) override {
     if (wrong_region) return std::unique_ptr<net::ReachedMemory>(std::make_unique<Elsewhere>());
     return Status(Errc::unavailable, "no way");
   }

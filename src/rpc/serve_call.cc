@@ -118,7 +118,8 @@ Status serve_attach(const Serving& call, Peer& peer, const PeerLimits& limits) {
   StreamSource nothing(call.connection, 0, limits.bulk_timeout);
   StreamSink sink(call.connection, call.header.sequence, 0, limits.bulk_timeout);
   call.scratch.reply.clear();
-  const Outcome outcome{reach_offer(payload_in(call.header, call.scratch.body), peer)};
+  const Outcome outcome{reach_offer(payload_in(call.header, call.scratch.body),
+                                    call.connection.take_descriptor(), peer)};
   return answer(nothing, sink, call.header, outcome, call.scratch);
 }
 

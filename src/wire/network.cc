@@ -1,6 +1,7 @@
 #include "wire/network.h"
 
 #include "common/rng.h"
+#include "net/shm/shm_fabric.h"
 #include "rpc/block_stub.h"
 #include "rpc/meta_stub.h"
 #ifdef SL_HAVE_UCX
@@ -20,7 +21,7 @@ rpc::ChannelOptions channel_options(net::Purpose purpose, std::uint64_t nonce,
 }
 
 Result<std::unique_ptr<net::MemoryFabric>> make_fabric(Bulk bulk) {
-  if (bulk == Bulk::stream) return std::unique_ptr<net::MemoryFabric>();
+  if (bulk == Bulk::by_place) return net::make_shm_fabric();
 #ifdef SL_HAVE_UCX
   return net::make_ucx_fabric();
 #else
@@ -45,21 +46,28 @@ struct Network::Peer {
   rpc::BlockStub blocks{data_channel};
 };
 
-Network::Network(net::Key key, std::unique_ptr<net::MemoryFabric> fabric)
-    : key_(key), fabric_(std::move(fabric)) {}
+Network::Network(net::Key key, Bulk bulk, std::unique_ptr<net::MemoryFabric> fabric)
+    : key_(key), bulk_(bulk), fabric_(std::move(fabric)) {}
 Network::~Network() = default;
 
 Result<std::unique_ptr<Network>> Network::open(const std::string& key_file, Bulk bulk) {
   const net::Key key = SL_TRY(net::load_key(key_file));
   auto fabric = SL_TRY(make_fabric(bulk));
-  return std::unique_ptr<Network>(new Network(key, std::move(fabric)));
+  return std::unique_ptr<Network>(new Network(key, bulk, std::move(fabric)));
+}
+
+const char* Network::bulk() const {
+  return bulk_ == Bulk::ucx ? "ucx, where both ends reach it"
+                            : "shared memory inside a host, stream between hosts";
 }
 
 Result<Network::Peer*> Network::peer(const std::string& endpoint) {
   std::unique_ptr<Peer>& found = peers_[endpoint];
   if (!found) {
     const net::Endpoint parsed = SL_TRY(net::Endpoint::parse(endpoint));
-    found = std::make_unique<Peer>(parsed, key_, transports_, random_seed(), fabric_.get());
+    const bool reachable = bulk_ == Bulk::ucx || parsed.kind == net::Endpoint::Kind::unix_socket;
+    found = std::make_unique<Peer>(parsed, key_, transports_, random_seed(),
+                                   reachable ? fabric_.get() : nullptr);
   }
   return found.get();
 }

@@ -15,15 +15,16 @@
 
 namespace starlane::wire {
 
-/// How the bytes of blocks travel between processes: behind their frame, or (UCX) moved by the
-/// server into and out of memory that the client exposes, where both ends can reach it.
-enum class Bulk : std::uint8_t { stream, exposed_memory };
+/// How the bytes of blocks travel between processes. by_place: through shared memory inside a host
+/// (unix sockets), behind their frame between hosts. ucx: moved by UCX into and out of memory that
+/// the client exposes. Where the ends cannot reach it, behind their frame.
+enum class Bulk : std::uint8_t { by_place, ucx };
 
 class Network {
  public:
-  /// Errors: those of net::load_key; unsupported: exposed memory is wanted and cannot be had.
+  /// Errors: those of net::load_key; unsupported: UCX is wanted and cannot be had.
   static Result<std::unique_ptr<Network>> open(const std::string& key_file,
-                                               Bulk bulk = Bulk::stream);
+                                               Bulk bulk = Bulk::by_place);
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -33,7 +34,7 @@ class Network {
   /// The block server at an endpoint, or null when the endpoint cannot be understood.
   std::shared_ptr<BlockService> blocks(const std::string& endpoint) SL_EXCLUDES(m_);
   /// How bulk data goes to other processes, for people.
-  const char* bulk() const { return fabric_ ? "ucx, where both ends reach it" : "stream"; }
+  const char* bulk() const;
   /// From now on `endpoint` is this object, which outlives the network.
   void add_local(const std::string& endpoint, BlockService& service) SL_EXCLUDES(m_);
 
@@ -48,11 +49,12 @@ class Network {
 
  private:
   struct Peer;
-  Network(net::Key key, std::unique_ptr<net::MemoryFabric> fabric);
+  Network(net::Key key, Bulk bulk, std::unique_ptr<net::MemoryFabric> fabric);
   Result<Peer*> peer(const std::string& endpoint) SL_REQUIRES(m_);
 
   const net::Key key_;
-  const std::unique_ptr<net::MemoryFabric> fabric_;  // null: bulk on the stream only
+  const Bulk bulk_;
+  const std::unique_ptr<net::MemoryFabric> fabric_;
   net::TcpTransport tcp_;
   std::vector<net::Transport*> transports_{&tcp_};
   Mutex m_;

@@ -29,6 +29,16 @@ std::size_t gather(std::span<const ByteSpan> pieces, std::size_t offset, std::sp
 
 }  // namespace
 
+/// Room for one descriptor beside a message.
+struct SocketConnection::RightsBuffer {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> bytes{};
+
+  void attach_to(msghdr& message) {
+    message.msg_control = bytes.data();
+    message.msg_controllen = CMSG_LEN(sizeof(int));
+  }
+};
+
 Status poll_until(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd waiting{fd, events, 0};
@@ -63,6 +73,29 @@ Status SocketConnection::ended() const {
 }
 
 Status SocketConnection::send(std::span<const ByteSpan> pieces, Deadline deadline) {
+  return send_all(pieces, nullptr, deadline);
+}
+
+Status SocketConnection::send_with(int descriptor, std::span<const ByteSpan> pieces,
+                                   Deadline deadline) {
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  if (::getsockopt(fd_.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX)
+    return Connection::send_with(descriptor, pieces, deadline);
+  RightsBuffer rights;
+  msghdr message{};
+  rights.attach_to(message);
+  cmsghdr* const control = CMSG_FIRSTHDR(&message);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(control), &descriptor, sizeof descriptor);
+  return send_all(pieces, &rights, deadline);
+}
+
+/// rights: go with the first byte, or null.
+Status SocketConnection::send_all(std::span<const ByteSpan> pieces, RightsBuffer* rights,
+                                  Deadline deadline) {
   std::size_t offset = 0;  // in the first piece
   while (!pieces.empty()) {
     std::array<iovec, kPiecesAtOnce> vectors;
@@ -70,6 +103,7 @@ Status SocketConnection::send(std::span<const ByteSpan> pieces, Deadline deadlin
     message.msg_iov = vectors.data();
     message.msg_iovlen = gather(pieces, offset, vectors);
     if (message.msg_iovlen == 0) return {};
+    if (rights != nullptr) rights->attach_to(message);
     ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
@@ -77,6 +111,7 @@ Status SocketConnection::send(std::span<const ByteSpan> pieces, Deadline deadlin
       SL_TRY(wait_for(POLLOUT, deadline));
       continue;
     }
+    rights = nullptr;
     std::size_t done = static_cast<std::size_t>(sent) + offset;
     while (!pieces.empty() && done >= pieces.front().size()) {
       done -= pieces.front().size();
@@ -95,17 +130,31 @@ std::size_t SocketConnection::take_buffered(MutableByteSpan out) {
   return taken;
 }
 
+/// Whatever comes is taken over, so that a peer cannot fill our table of descriptors.
+void SocketConnection::keep_descriptor(msghdr& message) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
+       control = CMSG_NXTHDR(&message, control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    int descriptor = -1;  // one, for RightsBuffer has no room for more
+    std::memcpy(&descriptor, CMSG_DATA(control), sizeof descriptor);
+    descriptor_.reset(descriptor);
+  }
+}
+
 Result<std::size_t> SocketConnection::receive_now(MutableByteSpan out) {
   iovec vectors[2] = {{out.data(), out.size()}, {ahead_.data() + end_, ahead_.size() - end_}};
   msghdr message{};
   message.msg_iov = out.empty() ? vectors + 1 : vectors;
   message.msg_iovlen = out.empty() ? 1 : 2;
+  RightsBuffer rights;
   for (;;) {
-    const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+    rights.attach_to(message);
+    const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got == 0) return ended();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return std::size_t{0};
     if (got < 0) return broken(errno);
+    if (message.msg_controllen != 0) keep_descriptor(message);
     const std::size_t direct = std::min(static_cast<std::size_t>(got), out.size());
     end_ += static_cast<std::size_t>(got) - direct;
     return static_cast<std::size_t>(got);

@@ -2,6 +2,8 @@
 // lies, receives straight into the caller's memory with a small read-ahead behind it, and sleeps in
 // poll. One thread at a time; shutdown: any.
 #pragma once
+#include <sys/socket.h>
+
 #include <array>
 
 #include "common/unique_fd.h"
@@ -15,6 +17,8 @@ class SocketConnection final : public Connection {
   SocketConnection(UniqueFd fd, std::string peer) : fd_(std::move(fd)), peer_(std::move(peer)) {}
 
   Status send(std::span<const ByteSpan> pieces, Deadline deadline) override;
+  Status send_with(int descriptor, std::span<const ByteSpan> pieces, Deadline deadline) override;
+  UniqueFd take_descriptor() override { return std::move(descriptor_); }
   Status receive(MutableByteSpan out, Deadline deadline) override;
   Result<bool> arrived(std::size_t bytes) override;
   std::size_t buffered() const override { return end_ - begin_; }
@@ -23,6 +27,8 @@ class SocketConnection final : public Connection {
   const std::string& peer() const override { return peer_; }
 
  private:
+  struct RightsBuffer;
+  Status send_all(std::span<const ByteSpan> pieces, RightsBuffer* rights, Deadline deadline);
   Status wait_for(short events, Deadline deadline) const;
   Status broken(int error_number) const;
   Status ended() const;
@@ -30,8 +36,11 @@ class SocketConnection final : public Connection {
   /// One recvmsg into `out`, then the read-ahead buffer. 0: nothing there now.
   Result<std::size_t> receive_now(MutableByteSpan out);
 
+  void keep_descriptor(msghdr& message);
+
   UniqueFd fd_;
   std::string peer_;
+  UniqueFd descriptor_;              // that came last
   std::size_t begin_ = 0, end_ = 0;  // of what ahead_ holds
   std::array<std::byte, kReadAhead> ahead_;
 };

@@ -137,6 +137,9 @@ class UcxReached final : public ReachedMemory {
     return ucx_->complete("flush",
                           [&](ucp_worker_h) { return ucp_ep_flush_nbx(endpoint_, &plain); });
   }
+  MutableByteSpan here() override {
+    return here_ == nullptr ? MutableByteSpan() : MutableByteSpan(here_, size_);
+  }
 
  private:
   /// Shared memory: the key names a segment. It is read by an endpoint to ourselves, since UCX dies
@@ -208,7 +211,7 @@ class UcxFabric final : public MemoryFabric {
     SL_TRY(region->map(bytes));
     return std::unique_ptr<ExposedMemory>(std::move(region));
   }
-  Result<std::unique_ptr<ReachedMemory>> reach(ByteSpan offer) override {
+  Result<std::unique_ptr<ReachedMemory>> reach(ByteSpan offer, UniqueFd) override {
     const Status malformed(Errc::invalid, "an offer of exposed memory that cannot be read");
     if (offer.size() < sizeof(OfferWire)) return malformed;
     const auto wire = load_little<OfferWire>(offer.data());
