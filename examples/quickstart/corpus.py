@@ -9,10 +9,12 @@ import sys
 
 
 def fetch(into: pathlib.Path) -> pathlib.Path:
-    """Brings the text to `into` once and returns its root."""
-    root = into / "linux-doc"
-    if root.is_dir():
-        return root
+    """Brings the text to `into` once and returns its root, into/NAME/VERSION."""
+    root = into / "linux-doc" / "6.1"
+    python = into / "python-sources" / f"{sys.version_info.major}.{sys.version_info.minor}"
+    for there in (root, python):
+        if there.is_dir():
+            return there
     into.mkdir(parents=True, exist_ok=True)
     for package in ("linux-doc-6.1", "linux-doc"):
         got = subprocess.run(["apt-get", "download", "-qq", package], cwd=into, capture_output=True, check=False)
@@ -23,15 +25,15 @@ def fetch(into: pathlib.Path) -> pathlib.Path:
         shutil.rmtree(draft, ignore_errors=True)
         subprocess.run(["dpkg", "-x", archive, draft], check=True)
         archive.unlink()
+        root.parent.mkdir(exist_ok=True)
         (draft / "usr/share/doc").rename(root)
         shutil.rmtree(draft)
         if sum(1 for _ in root.rglob("*")) > 1000:
             return root
         shutil.rmtree(root)
-    root = into / "linux-doc"
-    shutil.copytree(pathlib.Path(sys.prefix).resolve(), root / "python", symlinks=True, dirs_exist_ok=True,
+    shutil.copytree(pathlib.Path(sys.prefix).resolve(), python, symlinks=True, dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("*.so*", "*.pyc", "torch", "nvidia", "triton"))
-    return root
+    return python
 
 
 def read_text(root: pathlib.Path, limit: int) -> bytes:

@@ -129,10 +129,11 @@ def tour(starlane: Starlane, base: pathlib.Path, seconds: float, checkpoint_byte
     local = base / "local"
     local.mkdir(exist_ok=True)
 
-    say("Publishing it as public/linux-doc/6.1: written, read back, compared, frozen")
-    ours = timed(lambda: starlane.run("dataset", "publish", text, "linux-doc", "6.1", show=True))
+    name, version = text.parent.name, text.name
+    say(f"Publishing it as public/{name}/{version}: written, read back, compared, frozen")
+    ours = timed(lambda: starlane.run("dataset", "publish", text, name, version, show=True))
     rows.append(("publish the data set (local: cp -r)", ours, timed(copy_tree, text, local / "public")))
-    published = starlane.mount / "public" / "linux-doc" / "6.1"
+    published = starlane.mount / "public" / name / version
     while not published.is_dir():
         time.sleep(0.02)
 

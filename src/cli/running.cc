@@ -267,7 +267,7 @@ Status up(const Program& program, Arguments& arguments) {
   if (program.globals().directory.empty())
     return Status(Errc::invalid, "where? Give --dir DIR, an empty directory or a site");
   if (arguments.settings.mount.mountpoint.empty())
-    return Status(Errc::invalid, "where is it mounted? Give --mount DIR, an empty directory");
+    return Status(Errc::invalid, "where is it mounted? Give --mount DIR, a directory");
   SL_TRY(prepare(program, arguments));
   SL_TRY(check_apart(arguments.settings.mount.mountpoint, program.globals().directory));
   for (const std::string& directory : arguments.settings.store.directories)
@@ -300,7 +300,10 @@ Status down(const Program& program) {
     }
     stopped = true;
   }
-  std::printf(stopped ? "stopped\n" : "nothing of this site was running\n");
+  if (program.globals().json)
+    std::printf("{\"stopped\":%s}\n", stopped ? "true" : "false");
+  else
+    std::printf(stopped ? "stopped\n" : "nothing of this site was running\n");
   return {};
 }
 
@@ -335,7 +338,9 @@ void add_role(Program& program, const char* name, const char* text, RoleKind rol
   });
   with_role(command, {role}, arguments);
   if (role == RoleKind::mount)
-    command->add_option("mountpoint", arguments->settings.mount.mountpoint, "An empty directory")
+    command
+        ->add_option("mountpoint", arguments->settings.mount.mountpoint,
+                     "A directory; what lies in it is hidden meanwhile")
         ->required();
 }
 
@@ -353,7 +358,7 @@ void add_running_commands(Program& program) {
   with_role(command, {RoleKind::meta, RoleKind::store, RoleKind::mount, RoleKind::keeper},
             arguments);
   command->add_option("--mount", arguments->settings.mount.mountpoint,
-                      "Where it is mounted: an empty directory");
+                      "Where it is mounted: a directory; what lies in it is hidden meanwhile");
   command->add_flag("--separate", arguments->separate,
                     "Each role a process, restarted when it dies");
   command->add_flag("--print-config", arguments->print, "Print the settings and end");

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cli/command.h"
@@ -59,7 +60,7 @@ Status warm_file(const File& file, Progress* progress) {
   }
 }
 
-Status warm(const std::vector<std::string>& paths) {
+Status warm(bool json, const std::vector<std::string>& paths) {
   std::vector<File> files;
   for (const std::string& path : paths) SL_TRY(collect(path, &files));
   std::uint64_t bytes = 0;
@@ -69,9 +70,16 @@ Status warm(const std::vector<std::string>& paths) {
     Progress progress("warm", bytes);
     for (const File& file : files) SL_TRY(warm_file(file, &progress));
   }
-  std::printf("warm: %s in %s files, in %s\n", human_bytes(bytes).c_str(),
-              human_count(files.size()).c_str(),
-              human_duration(system_clock().boot() - started).c_str());
+  const Nanoseconds took = system_clock().boot() - started;
+  if (json)
+    std::printf("%s\n", nlohmann::json{{"bytes", bytes},
+                                       {"files", files.size()},
+                                       {"seconds", std::chrono::duration<double>(took).count()}}
+                            .dump()
+                            .c_str());
+  else
+    std::printf("warm: %s in %s files, in %s\n", human_bytes(bytes).c_str(),
+                human_count(files.size()).c_str(), human_duration(took).c_str());
   return {};
 }
 
@@ -81,7 +89,8 @@ void add_warm_command(Program& program) {
   auto paths = std::make_shared<std::vector<std::string>>();
   CLI::App* command = program.add(
       program.app(), "warm", "Brings files into this host's cache before they are needed",
-      "  starlane warm /mnt/starlane/public/llama/v3\n", [paths] { return warm(*paths); });
+      "  starlane warm /mnt/starlane/public/llama/v3\n",
+      [&program, paths] { return warm(program.globals().json, *paths); });
   command->add_option("paths", *paths, "Files or directories on a Starlane mount")->required();
 }
 

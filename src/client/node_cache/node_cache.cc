@@ -19,6 +19,7 @@ constexpr Nanoseconds kAbandonAfter =
 constexpr std::uint64_t kHugePage = 2_MiB;
 
 bool writes(std::uint32_t flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+bool only_writes(std::uint32_t flags) { return (flags & O_ACCMODE) == O_WRONLY; }
 
 Nanoseconds now() { return system_clock().boot(); }
 
@@ -233,6 +234,9 @@ Result<OpenDecision> NodeCache::serve(const Open& open, File& file) {
         open.node.incarnation == 0 && (open.flags & O_TRUNC) == 0) {
       decision.kind = OpenDecision::Kind::direct;
     }
+    // Straight from the writer's memory: the pages would cost a copy, and who reads the file later
+    // maps the cache's copy. Such a descriptor cannot be mapped itself.
+    if (only_writes(open.flags) && mount_) decision.kind = OpenDecision::Kind::direct;
   }
   ++file.opens;
   if (writer) ++file.writers;

@@ -151,6 +151,19 @@ TEST_F(NodeCacheTest, WritersAndSmallFilesStayOnIncarnationZero) {
   EXPECT_EQ(io.fetched, 0U);
 }
 
+TEST_F(NodeCacheTest, ADescriptorThatOnlyWritesGoesPastThePageCacheWherePassthroughIs) {
+  put(10, 1);
+  begin();
+  EXPECT_EQ(cache->open(ask(10, 0, 1, O_WRONLY, 1)).value().kind, Kind::direct);
+  EXPECT_EQ(cache->open(ask(10, 0, 1, O_RDWR, 2)).value().kind, Kind::cached);
+  cache.reset();
+  NodeCacheOptions options = small_options();
+  options.passthrough = false;  // its readers live on the page cache
+  cache = std::make_unique<NodeCache>(io, options);
+  cache->start(&notifier, {.passthrough = true});
+  EXPECT_EQ(cache->open(ask(10, 0, 1, O_WRONLY, 1)).value().kind, Kind::cached);
+}
+
 TEST_F(NodeCacheTest, AWriterIsMovedAwayFromTheCopyAndNeverPassedThrough) {
   begin();
   put(10, 1);
