@@ -319,6 +319,12 @@ TEST(Crash, AFlippedByteIsFoundAndNothingElseIsLost) {
     EXPECT_EQ(check_range(*store, block_id(2), 4_MiB, unit + 5, 7).code(), Errc::corrupt);
     EXPECT_EQ(check_range(*store, block_id(2), 4_MiB, unit + 65'535, 2, true).code(),
               Errc::corrupt);
+    Bytes unchecked(
+        4_MiB);  // whole units are the reader's to check: it gets the writer's checksums
+    MemorySink sink(unchecked.span());
+    const auto reply = store->get({}, {kTarget, block_id(2), 0, 4_MiB}, sink);
+    ASSERT_TRUE(reply.ok());
+    EXPECT_FALSE(checksums_match(unchecked.span(), 0, reply->checksums));
     EXPECT_TRUE(check_range(*store, block_id(2), 4_MiB, 0, unit).ok());
     EXPECT_TRUE(check_range(*store, block_id(2), 4_MiB, unit + 65'536, 65'536).ok());
     EXPECT_EQ(store->counters(kTarget)->corrupt, 3u + (round == 0 ? 0 : 1));

@@ -106,7 +106,7 @@ inline Status check_range(BlockService& store, const BlockId& id, std::size_t le
   Bytes out(count);
   MemorySink memory(out.span());
   PlainSink hidden;
-  const GetBlock request{kTarget, id, offset, count};
+  const GetBlock request{kTarget, id, offset, count, true};
   const auto reply = plain ? store.get({}, request, hidden) : store.get({}, request, memory);
   if (!reply.ok()) return reply.status();
   const Bytes all = content_of(id, length);

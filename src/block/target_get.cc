@@ -94,11 +94,13 @@ Status Target::send_stored(const Entry& entry, const GetBlock& request, BulkSink
   const auto file = SL_TRY(log_.file(entry.segment));
   const std::uint64_t at = entry.offset + entry.payload_offset + from;
   const std::uint64_t length = to - from;
-  if (const auto memory = out.memory(); memory && from == request.offset && to == end) {
+  const bool whole = from == request.offset && to == end;
+  const bool checked = !whole || request.check;
+  if (const auto memory = out.memory(); memory && whole) {
     const auto bits = reinterpret_cast<std::uintptr_t>(memory->data()) | length;
     if (memory->size() >= length && bits % traits_.alignment == 0) {
       SL_TRY(file->read(at, memory->first(length)));
-      if (!units_are_good(entry, memory->first(length), unit)) return bad_copy();
+      if (checked && !units_are_good(entry, memory->first(length), unit)) return bad_copy();
       checksums.assign(entry.checksums.begin() + static_cast<std::ptrdiff_t>(unit),
                        entry.checksums.begin() +
                            static_cast<std::ptrdiff_t>(unit + divide_up(length, kChecksumUnit)));
@@ -109,7 +111,7 @@ Status Target::send_stored(const Entry& entry, const GetBlock& request, BulkSink
   const auto buffer = buffers_.take();
   SL_TRY(file->read(at, buffer.span().first(round_up(length, traits_.alignment))));
   const ByteSpan units = buffer.span().first(length);
-  if (!units_are_good(entry, units, unit)) return bad_copy();
+  if (checked && !units_are_good(entry, units, unit)) return bad_copy();
   const ByteSpan range = units.subspan(request.offset - from, request.length);
   checksums = checksums_of(entry, request.offset, range);
   return out.write(range);

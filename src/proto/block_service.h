@@ -30,6 +30,9 @@ struct GetBlock {
   BlockId block;
   std::uint32_t offset = 0;
   std::uint32_t length = 0;  // the range must lie inside the block
+  // The server compares whole units with their checksums too, which else is the reader's to do:
+  // for a reader that found them wrong, and to whom corrupt then says where they lie.
+  bool check = false;
 };
 
 /// Checksums of exactly the bytes sent: cut at the block's 64 KiB boundaries, so the first and last

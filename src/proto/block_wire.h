@@ -36,8 +36,10 @@ struct WireGet {
   std::uint64_t slice = 0;
   std::uint32_t offset = 0;
   std::uint32_t length = 0;
+  std::uint8_t check = 0;
+  std::uint8_t reserved[7] = {};
 };
-static_assert(sizeof(WireGet) == 32 && std::is_trivially_copyable_v<WireGet>);
+static_assert(sizeof(WireGet) == 40 && std::is_trivially_copyable_v<WireGet>);
 
 struct WireGetReply {  // then checksums x u32
   std::uint32_t checksums = 0;

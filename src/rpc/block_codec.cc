@@ -82,6 +82,7 @@ void encode(const GetBlock& request, Buffer& out) {
   wire.slice = request.block.slice.value;
   wire.offset = request.offset;
   wire.length = request.length;
+  wire.check = request.check ? 1 : 0;
   append(out, wire);
 }
 
@@ -167,6 +168,7 @@ Result<GetBlock> decode_get(ByteSpan payload) {
   request.block = {BranchId(wire.owner), SliceId(wire.slice), wire.index};
   request.offset = wire.offset;
   request.length = wire.length;
+  request.check = wire.check != 0;
   return request;
 }
 

@@ -177,7 +177,11 @@ TEST(BlockWire, GoldenBytes) {
             "0a00000000000000"
             "0b00000000000000"
             "00100000"
-            "00200000");
+            "00200000"
+            "0000000000000000");
+  EXPECT_TRUE(hex(encoded(GetBlock{TargetId(9), block, 0x1000, 0x2000, true}))
+                  .ends_with("0020000001000000"
+                             "00000000"));
   EXPECT_EQ(hex(encoded(GetBlockReply{{1, 2}})),
             "02000000"
             "00000000"

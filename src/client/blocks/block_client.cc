@@ -144,12 +144,14 @@ Status BlockClient::get_from(const Target& target, const Get& request, MutableBy
   Call call;
   call.session = request.session;
   call.deadline = try_deadline(tries);
-  const GetBlock get{target.id, request.block, request.offset,
-                     static_cast<std::uint32_t>(out.size())};
-  MemorySink sink(out);
-  const GetBlockReply reply = SL_TRY(service->get(call, get, sink));
-  if (sink.written() == out.size() && checksums_match(out, request.offset, reply.checksums))
-    return {};
+  GetBlock get{target.id, request.block, request.offset, static_cast<std::uint32_t>(out.size())};
+  for (const bool check : {false, true}) {  // the store is asked where the damage is
+    get.check = check;
+    MemorySink sink(out);
+    const GetBlockReply reply = SL_TRY(service->get(call, get, sink));
+    if (sink.written() == out.size() && checksums_match(out, request.offset, reply.checksums))
+      return {};
+  }
   SL_LOG(warn, "event=bad_block target={} owner={} slice={} index={} offset={} length={}",
          target.id.value, request.block.owner.value, request.block.slice.value, request.block.index,
          request.offset, out.size());
