@@ -172,7 +172,7 @@ void add_bench_command(Program& program) {
   CLI::App* command = program.add(
       program.app(), "bench",
       "Measures Starlane on this machine beside the machine's own limits; leaves nothing behind",
-      "  starlane bench                      everything: some ten minutes\n"
+      "  starlane bench                      everything: ten to twenty minutes\n"
       "  starlane bench --quick              small files, one round: a minute or two\n"
       "  starlane bench --only 'map*'        some lines; --list names them\n"
       "It starts a site of its own; one that runs is not touched. docs/performance.md explains the "
