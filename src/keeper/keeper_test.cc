@@ -95,6 +95,44 @@ TEST_F(KeeperTest, MergesLongListsWithoutChangingAByte) {
   EXPECT_TRUE(kept.check().clean());
 }
 
+TEST_F(KeeperTest, GivesBackWhatAHoleInAFileFreed) {
+  const std::uint64_t inode = kept.user.create(1, "f").value();
+  const std::uint64_t copy = kept.user.create(1, "copy").value();
+  const std::string bytes = pattern(9, 5 * kBlockSize);
+  ASSERT_TRUE(kept.write(inode, 0, bytes).ok());
+  pb::CopyRangeRequest part;
+  kept.user.fill(part.mutable_on());
+  part.set_inode(copy);
+  part.set_source_branch(kept.user.branch.value);
+  part.set_source_inode(inode);
+  part.set_length(kBlockSize / 2);
+  ASSERT_TRUE(kept.site.ask(&MetaService::copy_range, part).ok());
+  pb::FallocateRequest punch;
+  kept.user.fill(punch.mutable_on());
+  punch.set_inode(inode);
+  punch.set_mode(3);
+  punch.set_offset(100);
+  punch.set_length(4 * kBlockSize);
+  ASSERT_TRUE(kept.site.ask(&MetaService::fallocate, punch).ok());
+  run_all(keeper);
+  EXPECT_EQ(kept.blocks.blocks().size(), 5u) << "the copy refers to the slice as well";
+
+  ASSERT_TRUE(kept.user.unlink(1, "copy").ok());
+  for (int i = 0; i < 4; ++i) {
+    kept.site.clock.advance(kept.site.heartbeat);
+    ASSERT_TRUE(kept.user.beat().ok());
+    run_all(keeper);
+  }
+  punch.set_length(4 * kBlockSize + 1);  // what is said again is looked at again
+  ASSERT_TRUE(kept.site.ask(&MetaService::fallocate, punch).ok());
+  for (int i = 0; i < 2; ++i) run_all(keeper);  // what a merge freed goes in the next round
+  EXPECT_LE(kept.blocks.blocks().size(), 2u);
+  std::string model = bytes;
+  std::fill_n(model.begin() + 100, 4 * kBlockSize + 1, '\0');
+  EXPECT_EQ(kept.read(inode, 5 * kBlockSize), model);
+  EXPECT_TRUE(kept.check().clean());
+}
+
 TEST_F(KeeperTest, SyncsWhatReplacedABlockBeforeItRemovesIt) {
   const std::uint64_t inode = kept.user.create(1, "f").value();
   for (std::uint64_t i = 0; i < 12; ++i) ASSERT_TRUE(kept.write(inode, 0, pattern(i, 70'000)).ok());

@@ -34,7 +34,8 @@ Result<Merger::Outcome> Merger::merge(const Call& call, const pb::LongChunk& chu
   const EntryList& entries = map.chunks(0).entries();
   SL_TRY(check_entries(entries));
   const std::vector<MergedRun> runs = plan_merge(entries, kMaxRuns);
-  if (runs.size() >= static_cast<std::size_t>(entries.size())) return Outcome{};
+  if (!chunk.wasteful() && runs.size() >= static_cast<std::size_t>(entries.size()))
+    return Outcome{};
 
   const std::vector<pb::NewSlice> slices = SL_TRY(write_runs(call, chunk, entries, runs));
   SL_TRY(blocks_.sync_all(call));  // bytes that were durable stay so

@@ -1,5 +1,6 @@
-// Merging of one chunk whose list of slices became long: its bytes are read, written as few new
-// slices, and the list is exchanged if nobody changed it meanwhile. One thread at a time.
+// Merging of one chunk whose list of slices became long, or wasteful: its bytes are read, written
+// as few new slices, and the list is exchanged if nobody changed it meanwhile. One thread at a
+// time.
 #pragma once
 #include <cstdint>
 #include <vector>

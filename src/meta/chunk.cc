@@ -50,6 +50,35 @@ std::vector<Piece> visible_pieces(const std::vector<Entry>& entries) {
   return pieces;
 }
 
+std::vector<SliceUse> slice_uses(const std::vector<Entry>& entries) {
+  std::map<SliceId, SliceUse> uses;
+  for (const Entry& entry : entries) {
+    const bool own = entry.kind == SliceKind::data && (entry.flags & kPinned) == 0;
+    if (own) uses[entry.slice] = {entry.slice, entry.slice_length, 0};
+  }
+  for (const Piece& piece : visible_pieces(entries)) {
+    const auto use = uses.find(entries[piece.entry].slice);
+    if (entries[piece.entry].kind != SliceKind::data || use == uses.end()) continue;
+    use->second.shown = std::min(use->second.held, use->second.shown + piece.length);
+  }
+  std::vector<SliceUse> all;
+  all.reserve(uses.size());
+  for (const auto& [slice, use] : uses) all.push_back(use);
+  return all;
+}
+
+std::uint64_t unseen_bytes(const std::vector<SliceUse>& uses) {
+  std::uint64_t bytes = 0;
+  for (const SliceUse& use : uses) bytes += use.unseen();
+  return bytes;
+}
+
+bool is_wasteful(const std::vector<SliceUse>& uses) {
+  std::uint64_t shown = 0;
+  for (const SliceUse& use : uses) shown += use.shown;
+  return unseen_bytes(uses) >= std::max(kBlockSize, shown);
+}
+
 void Chunk::add(const Entry& entry, std::string_view inline_content) {
   row_.entries.push_back(entry);
   if (entry.kind != SliceKind::inline_bytes) return;

@@ -22,6 +22,19 @@ struct Piece {
 /// What shows, in order of position, zeros included; holes are the gaps.
 std::vector<Piece> visible_pieces(const std::vector<Entry>& entries);
 
+/// A data slice that a list refers to: how many bytes it has, and how many of them show.
+struct SliceUse {
+  SliceId slice;
+  std::uint64_t held = 0;
+  std::uint64_t shown = 0;
+  std::uint64_t unseen() const { return held - shown; }
+};
+/// In order of slices; not those that belong to an image, which keeps them anyway.
+std::vector<SliceUse> slice_uses(const std::vector<Entry>& entries);
+std::uint64_t unseen_bytes(const std::vector<SliceUse>& uses);
+/// To write anew what shows would free more than it takes, and at least a block.
+bool is_wasteful(const std::vector<SliceUse>& uses);
+
 class Chunk {
  public:
   Chunk() = default;

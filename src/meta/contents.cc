@@ -113,7 +113,8 @@ void Contents::write_row(std::uint32_t index, const Loaded& loaded) {
   const std::size_t before = loaded.before.size();
   const std::size_t after = loaded.chunk.entries().size();
   // Named again now and then, should the mark be taken away while the list is still long.
-  if (after > long_list && (before <= long_list || after % 64 == 0)) {
+  const bool grew_long = after > long_list && (before <= long_list || after % 64 == 0);
+  if (grew_long || grew_wasteful(loaded)) {
     change_.t.put(long_chunk_key(branch, inode_, index), MarkRow{change_.header()}.encode());
   }
   const std::string key = slices_key(branch, inode_, index);
@@ -125,6 +126,13 @@ void Contents::write_row(std::uint32_t index, const Loaded& loaded) {
   SlicesRow row = loaded.chunk.row();
   row.header = change_.header();
   change_.t.put(key, row.encode());
+}
+
+/// What was there before shows less now, and the rest is worth being written anew.
+bool Contents::grew_wasteful(const Loaded& loaded) const {
+  if (loaded.before.empty() || loaded.chunk.empty()) return false;
+  const std::vector<SliceUse> uses = slice_uses(loaded.chunk.entries());
+  return is_wasteful(uses) && unseen_bytes(uses) > unseen_bytes(slice_uses(loaded.before));
 }
 
 void Contents::settle_references(std::uint32_t index, const Loaded& loaded) {

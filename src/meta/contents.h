@@ -49,6 +49,7 @@ class Contents {
   };
   Status store_one(std::uint32_t index, Loaded& loaded, std::int64_t* bytes);
   void write_row(std::uint32_t index, const Loaded& loaded);
+  bool grew_wasteful(const Loaded& loaded) const;
   void settle_references(std::uint32_t index, const Loaded& loaded);
   void born(const Entry& entry);
 

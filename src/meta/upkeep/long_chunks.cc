@@ -1,5 +1,5 @@
-// long_chunks and replace_chunk: lists that grew long, and their exchange for a short one that
-// reads the same.
+// long_chunks and replace_chunk: lists that grew long, or of whose slices little is seen any more,
+// and their exchange for a short one that reads the same.
 #include <algorithm>
 #include <map>
 
@@ -29,18 +29,43 @@ Result<MarkKey> parse_mark(std::string_view key) {
   return mark;
 }
 
-/// How many entries the chunk has; takes the mark away if it is not long any more.
-Result<std::size_t> check_mark(Context& context, const MarkKey& mark) {
+struct Checked {
   std::size_t entries = 0;
+  bool is_long = false;
+  bool wasteful = false;
+};
+
+/// Slices that others refer to as well stay whatever becomes of this list.
+Result<bool> wastes_own(kv::Transaction& t, const std::vector<Entry>& entries) {
+  std::vector<SliceUse> uses = slice_uses(entries);
+  if (!is_wasteful(uses)) return false;
+  std::vector<std::string> keys;
+  for (const SliceUse& use : uses) keys.push_back(count_key(use.slice));
+  const std::vector<std::int64_t> further = SL_TRY(t.totals(keys));
+  std::vector<SliceUse> own;
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (further[i] <= 0) own.push_back(uses[i]);
+  }
+  return is_wasteful(own);
+}
+
+/// Why the chunk is to be merged; takes the mark away if there is no reason any more.
+Result<Checked> check_mark(Context& context, const MarkKey& mark) {
+  Checked checked;
   const std::string key = long_chunk_key(mark.branch, mark.inode, mark.chunk);
   if (const Status done = kv::run(
           context.engine, kv::Durability::ordered,
           [&](kv::Transaction& t) -> Status {
             const Rows rows =
                 SL_TRY(t.get_many({key, slices_key(mark.branch, mark.inode, mark.chunk)}));
-            entries = 0;
-            if (rows[1]) entries = SL_TRY(SlicesRow::decode(rows[1]->value)).entries.size();
-            if (entries > context.options.long_list || !rows[0]) return {};
+            checked = {};
+            if (rows[1]) {
+              const SlicesRow row = SL_TRY(SlicesRow::decode(rows[1]->value));
+              checked.entries = row.entries.size();
+              checked.is_long = checked.entries > context.options.long_list;
+              checked.wasteful = !checked.is_long && SL_TRY(wastes_own(t, row.entries));
+            }
+            if (checked.is_long || checked.wasteful || !rows[0]) return {};
             t.expect(
                 key,
                 rows[0]->version);  // A commit that makes the list long again sets the mark anew.
@@ -49,7 +74,7 @@ Result<std::size_t> check_mark(Context& context, const MarkKey& mark) {
           });
       !done.ok())
     return done;
-  return entries;
+  return checked;
 }
 
 }  // namespace
@@ -63,13 +88,14 @@ Status op_long_chunks(Context& context, const Call&, const pb::KeeperRequest& re
   reply->set_cursor(walked.cursor);
   for (const kv::Row& row : walked.rows) {
     const MarkKey mark = SL_TRY(parse_mark(row.key));
-    const std::size_t entries = SL_TRY(check_mark(context, mark));
-    if (entries <= context.options.long_list) continue;
+    const Checked checked = SL_TRY(check_mark(context, mark));
+    if (!checked.is_long && !checked.wasteful) continue;
     pb::LongChunk* chunk = reply->add_chunks();
     chunk->set_branch(mark.branch.value);
     chunk->set_inode(mark.inode.value);
     chunk->set_chunk(mark.chunk);
-    chunk->set_entries(static_cast<std::uint32_t>(entries));
+    chunk->set_entries(static_cast<std::uint32_t>(checked.entries));
+    chunk->set_wasteful(checked.wasteful);
   }
   return {};
 }
