@@ -6,6 +6,7 @@
 namespace starlane::meta {
 namespace {
 
+constexpr std::size_t kMaxPins = 1'024;      // only who made a file without a name can have it open
 constexpr std::size_t kMaxXattrs = 100'000;  // more than the limit on the list's size lets in
 
 /// Takes one name from a file that has several: its N row goes, or another name becomes the first.
@@ -87,6 +88,32 @@ Status drop_name(Change& change, Node& node, const Name& name, bool held) {
     leave_unlinked(change, node, held);
   }
   put_node(change, node);
+  return {};
+}
+
+void put_unnamed(Change& change, const Node& node) {
+  const std::string listed = unlinked_key(change.branch(), to_ns(node.row.btime), node.inode);
+  change.t.put(listed, UnlinkedRow{change.header(), change.access.session}.encode());
+  if (change.access.session) {
+    const std::string pin = pin_key(change.branch(), node.inode, change.access.session);
+    change.t.put(pin, MarkRow{change.header()}.encode());
+  }
+  change.t.put(inode_key(change.branch(), node.inode), node.row.encode());
+}
+
+Status give_first_name(Change& change, Node& node, InodeId parent) {
+  const std::string listed = unlinked_key(change.branch(), to_ns(node.row.btime), node.inode);
+  const std::optional<kv::Row> row = SL_TRY(change.t.get(listed));
+  if (!row || (node.row.flags & kLinkable) == 0) return {Errc::not_found, "the file was unlinked"};
+  change.t.expect(listed, row->version);
+  change.t.del(listed);
+  const KeyRange range = pins_of(change.branch(), node.inode);
+  const std::vector<kv::Row> pins = SL_TRY(change.t.scan({range.first, range.last, kMaxPins}));
+  for (const kv::Row& pin : pins) change.t.del(pin.key);
+  node.row.flags &= ~kLinkable;
+  node.row.nlink = 1;
+  node.row.parent = parent;
+  change.charge(static_cast<std::int64_t>(node.row.bytes), 1);
   return {};
 }
 

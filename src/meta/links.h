@@ -36,6 +36,14 @@ Status drop_name(Change& change, Node& node, const Name& name, bool held);
 /// Removes an empty directory with all that belongs to it; not_empty. Its entry is the caller's.
 Status drop_directory(Change& change, const Node& node);
 
+/// A fresh file that has no name (O_TMPFILE): listed as unlinked and pinned by the caller's
+/// session, so that it goes when it is closed or the session ends. Writes the node.
+void put_unnamed(Change& change, const Node& node);
+
+/// Such a file gets its first name: it is listed and pinned no more, and counts. The caller writes
+/// node and entry. not_found: it had a name once, may have none (O_EXCL), or is being freed.
+Status give_first_name(Change& change, Node& node, InodeId parent);
+
 /// A name of the node becomes another one. The caller writes the node and the entries.
 Status move_name(Change& change, Node& node, const Name& from, const Name& to);
 

@@ -150,6 +150,7 @@ Status free_step(Change& change, const UnlinkedKey& key, const std::string& unli
   if (node.row.nlink != 0) return {Errc::corrupt, "a file with names is listed as unlinked"};
   *done = SL_TRY(free_chunks(change, node));
   if (!*done) {
+    node.row.flags &= ~kLinkable;  // it is not whole any more
     node.row.version += 1;
     put_node(change, node);
     return {};

@@ -7,6 +7,7 @@
 #include "meta/contents.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 #include "meta/truncate.h"
 
 namespace starlane::meta {
@@ -33,7 +34,8 @@ struct Plan {
   std::vector<Written> written;
   std::map<std::uint64_t, Reservation> reservations;  // by batch
   std::vector<std::uint32_t> chunks;  // touched, ascending; of appends not known yet
-  std::uint64_t end = 0;              // of the last byte written
+  std::uint64_t begin = kMaxLength;   // of the first byte written
+  std::uint64_t end = 0;              // of the last one
 };
 
 Status check_slice(const pb::NewSlice& slice, const Entry& entry) {
@@ -79,6 +81,7 @@ Result<Plan> plan_of(Context& context, const pb::CommitRequest& request) {
       plan.reservations[written.batch].bits |= std::uint64_t{1}
                                                << (written.entry.slice.value - written.batch);
     }
+    plan.begin = std::min(plan.begin, written.position);
     plan.end = std::max(plan.end, written.position + written.entry.length);
     if (!request.append()) plan.chunks.push_back(slice.chunk());
     plan.written.push_back(written);
@@ -209,6 +212,7 @@ Status run_commit(Change& change, const pb::CommitRequest& request, Plan& plan, 
     put_attributes(node.inode, node.row, {}, reply->mutable_attributes());
     return {};
   }
+  SL_TRY(may_write(node.row, request.append() ? node.row.length : plan.begin));
   SL_TRY(write_contents(change, request, plan, rows, node, reply));
   node.row.mtime = request.has_mtime() ? SL_TRY(time_of(request.mtime())) : change.now;
   touch_ctime(node.row, change.now);

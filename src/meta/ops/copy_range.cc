@@ -8,6 +8,7 @@
 #include "meta/contents.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 #include "meta/truncate.h"
 
 namespace starlane::meta {
@@ -152,6 +153,7 @@ Status run_copy(Change& change, const pb::CopyRangeRequest& request, const Rows&
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
   if (node.row.is_directory()) return {Errc::is_directory, "a directory"};
   if (!node.row.is_regular()) return {Errc::invalid, "only files have contents"};
+  SL_TRY(may_change(node.row));
   const Copy copy = SL_TRY(plan_copy(change, request, rows));
   if (overlaps_itself(copy, {change.branch(), node.inode})) {
     return {Errc::invalid, "the ranges of a copy within a file overlap"};

@@ -1,12 +1,18 @@
-// create: files, symbolic links, devices, pipes and sockets; make_directory.
+// create: files, symbolic links, devices, pipes and sockets, files without a name; make_directory.
+#include "meta/links.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 
 namespace starlane::meta {
 namespace {
 
 Status check_create(const pb::CreateRequest& request) {
-  SL_TRY(check_name(request.name()));
+  if (!request.unnamed()) {
+    SL_TRY(check_name(request.name()));
+  } else if (!request.name().empty() || (request.mode() & kTypeMask) != kRegular) {
+    return {Errc::invalid, "only files are made without a name"};
+  }
   switch (request.mode() & kTypeMask) {
     case kSymlink:
       if (request.target().empty()) return {Errc::not_found, "a symbolic link needs a target"};
@@ -46,6 +52,7 @@ Status put_new(Change& change, const pb::CreateRequest& request, const Rows& row
   const InodeId parent{request.parent()};
   const InodeRow parent_row = SL_TRY(need_directory(rows[0]));
   if (rows[1]) return {Errc::exists, "the name is taken"};
+  SL_TRY(may_gain_entry(parent_row));
   InodeRow row = new_inode_row(change, parent, parent_row, request.mode(), request.caller().uid(),
                                request.caller().gid());
   const std::uint32_t type = request.mode() & kTypeMask;
@@ -62,6 +69,21 @@ Status put_new(Change& change, const pb::CreateRequest& request, const Rows& row
   return {};
 }
 
+/// A file in no directory, with what `parent` hands down.
+Status put_new_unnamed(Change& change, const pb::CreateRequest& request, const Rows& rows,
+                       InodeId inode, InodeRow* made) {
+  const InodeId parent{request.parent()};
+  const InodeRow parent_row = SL_TRY(need_directory(rows[0]));
+  SL_TRY(may_gain_entry(parent_row));
+  InodeRow row = new_inode_row(change, parent, parent_row, request.mode(), request.caller().uid(),
+                               request.caller().gid());
+  row.nlink = 0;
+  if (request.linkable()) row.flags |= kLinkable;
+  put_unnamed(change, {inode, row});
+  *made = row;
+  return {};
+}
+
 Status create_node(Context& context, const pb::CreateRequest& request, Method method,
                    pb::NewEntry* reply) {
   const Access access = access_of(request.on());
@@ -74,7 +96,8 @@ Status create_node(Context& context, const pb::CreateRequest& request, Method me
   return change_branch(context, access, number_of(method), keys, reply,
                        [&](Change& change, Rows& rows) -> Status {
                          InodeRow row;
-                         SL_TRY(put_new(change, request, rows, inode, &row));
+                         const auto put = request.unnamed() ? put_new_unnamed : put_new;
+                         SL_TRY(put(change, request, rows, inode, &row));
                          if (symlink) put_target(change, inode, slice, request.target());
                          put_attributes(inode, row, {}, reply->mutable_attributes());
                          return {};

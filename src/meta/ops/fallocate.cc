@@ -5,6 +5,7 @@
 #include "meta/contents.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 #include "meta/truncate.h"
 
 namespace starlane::meta {
@@ -59,6 +60,8 @@ Status run_fallocate(Change& change, const pb::FallocateRequest& request, const 
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
   if (node.row.is_directory()) return {Errc::is_directory, "a directory"};
   if (!node.row.is_regular()) return {Errc::invalid, "only files have contents"};
+  const bool grows_only = (request.mode() & ~kKeepSize) == 0;
+  SL_TRY(grows_only ? may_touch(node.row) : may_change(node.row));
   const std::uint64_t end = request.offset() + request.length();
   const bool zeroing = (request.mode() & (kPunchHole | kZeroRange)) != 0;
   std::uint64_t done = end;

@@ -28,7 +28,9 @@ Status op_file_map(Context& context, const Call&, const pb::FileMapRequest& requ
   const BranchId branch{request.on().branch()};
   const InodeId inode{request.inode()};
   const std::uint64_t first = request.first_chunk();
-  const KeyRange range = slices_of(branch, inode, first, first + request.chunks());
+  const KeyRange range = request.skip_holes()
+                             ? slices_of(branch, inode, first)
+                             : slices_of(branch, inode, first, first + request.chunks());
   return context.read([&](kv::Transaction& t) -> Status {
     reply->Clear();
     const Rows rows = SL_TRY(t.get_many({inode_key(branch, inode), head_key(branch)}));

@@ -1,6 +1,7 @@
 #include "meta/links.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 
 namespace starlane::meta {
 namespace {
@@ -13,17 +14,22 @@ Status add_link(Change& change, const pb::LinkRequest& request, const Rows& rows
   if (!rows[2]) return {Errc::not_found, "no such file"};
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[2]));
   if (node.row.is_directory()) return {Errc::not_permitted, "directories have one name"};
-  if (node.row.nlink == 0) return {Errc::not_found, "the file was unlinked"};
+  SL_TRY(may_gain_entry(parent_row));
+  SL_TRY(may_change(node.row));
   if (node.row.nlink >= change.context.options.max_links)
     return {Errc::too_many_links, "the file has too many names"};
   const std::string name = entry_key(change.branch(), parent, request.name());
   change.t.expect(name, kv::kAbsent);
   EntryRow entry{change.header(), node.inode, static_cast<std::uint8_t>(node.row.mode >> 12)};
   change.t.put(name, entry.encode());
-  change.t.put(name_key(change.branch(), node.inode, parent, request.name()),
-               MarkRow{change.header()}.encode());
+  if (node.row.nlink == 0) {
+    SL_TRY(give_first_name(change, node, parent));
+  } else {
+    change.t.put(name_key(change.branch(), node.inode, parent, request.name()),
+                 MarkRow{change.header()}.encode());
+    node.row.nlink += 1;
+  }
   change_directory(change, parent, parent_row, {1, 0});
-  node.row.nlink += 1;
   touch_ctime(node.row, change.now);
   put_node(change, node);
   put_attributes(node.inode, node.row, {}, reply->mutable_attributes());

@@ -2,6 +2,7 @@
 // so that the caller drops what it has cached of another one; O_TRUNC is part of it.
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 #include "meta/truncate.h"
 
 namespace starlane::meta {
@@ -54,6 +55,7 @@ Status open_as_it_is(Context& context, const pb::OpenRequest& request, pb::OpenR
         return {Errc::read_only, "a published data set never changes"};
       SL_TRY(check_attached_for_writing(access, rows[rows.size() - 2]));
       if (row.is_directory()) return {Errc::is_directory, "a directory"};
+      SL_TRY(may_open_for_writing(row, {request.append(), false}));
     }
     return read_attributes(t, branch, InodeId{request.inode()}, row, reply->mutable_attributes());
   });
@@ -67,6 +69,7 @@ Status truncate_opened(Change& change, const pb::OpenRequest& request, const Row
   }
   if (!rows[0]) return {Errc::not_found, "no such file"};
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
+  SL_TRY(may_open_for_writing(node.row, {request.append(), true}));
   if (request.parent() != 0) change.t.expect(rows[1]->key, rows[1]->version);
   SL_TRY(set_length(change, node, 0, too_long));
   put_node(change, node);

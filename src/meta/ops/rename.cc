@@ -1,14 +1,17 @@
-// rename, with NOREPLACE and EXCHANGE. A directory that gets another parent guards every ancestor
-// of its new place, so that two renames cannot tie a cycle that hangs in the air.
+// rename, with NOREPLACE, EXCHANGE and WHITEOUT. A directory that gets another parent guards every
+// ancestor of its new place, so that two renames cannot tie a cycle that hangs in the air.
 #include "meta/links.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 
 namespace starlane::meta {
 namespace {
 
 constexpr std::uint32_t kNoReplace = 1;
 constexpr std::uint32_t kExchange = 2;
+constexpr std::uint32_t kWhiteout = 4;
+constexpr std::uint32_t kWhiteoutMode = 0020000;  // a character device 0/0, for overlayfs
 constexpr int kMaxDepth = 1 << 16;
 
 /// One of the two names.
@@ -78,6 +81,24 @@ Status exchange(Change& change, Side& from, Side& to) {
   return {};
 }
 
+/// What a call needs beside its rows.
+struct Asked {
+  const pb::RenameRequest& request;
+  InodeId whiteout;  // its inode, if one is asked for
+};
+
+/// What stays at the old name: nothing, or what hides the name in a lower layer.
+void leave_behind(Change& change, const Side& from, const Asked& asked) {
+  change.t.expect(from.key, from.version);
+  if (!asked.whiteout) return change.t.del(from.key);
+  const pb::Caller& caller = asked.request.caller();
+  const InodeRow row = new_inode_row(change, from.name.parent, from.parent_row, kWhiteoutMode,
+                                     caller.uid(), caller.gid());
+  change.t.put(inode_key(change.branch(), asked.whiteout), row.encode());
+  change.t.put(from.key, EntryRow{change.header(), asked.whiteout, kWhiteoutMode >> 12}.encode());
+  change.charge(0, 1);
+}
+
 /// What `to` named goes.
 Status replace(Change& change, const Side& from, Side& to, bool held) {
   if (from.directories() && !to.directories())
@@ -90,18 +111,17 @@ Status replace(Change& change, const Side& from, Side& to, bool held) {
   return {};
 }
 
-Status move(Change& change, Side& from, Side& to, bool held) {
+Status move(Change& change, Side& from, Side& to, const Asked& asked) {
   const std::int64_t replaced = to.node ? 1 : 0;
   const std::int64_t replaced_directory = to.directories();
-  if (to.node) SL_TRY(replace(change, from, to, held));
+  if (to.node) SL_TRY(replace(change, from, to, asked.request.target_held()));
   if (from.directories() && from.name.parent != to.name.parent) {
     SL_TRY(guard_ancestors(change, from.node->inode, to.name.parent, to.parent_row));
   }
   SL_TRY(move_node(change, from, to));
   put_entry_for(change, to, *from.node);
-  change.t.expect(from.key, from.version);
-  change.t.del(from.key);
-  count_both(change, from, to, {-1, -from.directories()},
+  leave_behind(change, from, asked);
+  count_both(change, from, to, {asked.whiteout ? 0 : -1, -from.directories()},
              {1 - replaced, from.directories() - replaced_directory});
   return {};
 }
@@ -127,8 +147,14 @@ Status read_sides(Change& change, const Rows& rows, Side& from, Side& to) {
   return {};
 }
 
-Status run_rename(Change& change, const pb::RenameRequest& request, const Rows& rows,
-                  pb::RenameReply* reply) {
+/// Both entries go or change; a free new name is gained.
+Status check_flags(const Side& from, const Side& to) {
+  SL_TRY(may_lose_entry(from.parent_row, from.node->row));
+  return to.node ? may_lose_entry(to.parent_row, to.node->row) : may_gain_entry(to.parent_row);
+}
+
+Status run_rename(Change& change, const Asked& asked, const Rows& rows, pb::RenameReply* reply) {
+  const pb::RenameRequest& request = asked.request;
   Side from{{InodeId{request.parent()}, request.name()}, {}, {}, kv::kAbsent, std::nullopt};
   Side to{{InodeId{request.new_parent()}, request.new_name()}, {}, {}, kv::kAbsent, std::nullopt};
   SL_TRY(read_sides(change, rows, from, to));
@@ -136,10 +162,11 @@ Status run_rename(Change& change, const pb::RenameRequest& request, const Rows& 
   if (!to.node && (request.flags() & kExchange))
     return {Errc::not_found, "nothing to exchange with"};
   const bool same = to.node && to.node->inode == from.node->inode;
+  SL_TRY(check_flags(from, to));
   if (!same && (request.flags() & kExchange)) {
     SL_TRY(exchange(change, from, to));
   } else if (!same) {
-    SL_TRY(move(change, from, to, request.target_held()));
+    SL_TRY(move(change, from, to, asked));
   }
   SL_TRY(read_attributes(change.t, change.branch(), from.node->inode, from.node->row,
                          reply->mutable_moved()));
@@ -156,11 +183,13 @@ Status op_rename(Context& context, const Call&, const pb::RenameRequest& request
                  pb::RenameReply* reply) {
   SL_TRY(check_name(request.name()));
   SL_TRY(check_name(request.new_name()));
-  if (request.flags() & ~(kNoReplace | kExchange))
-    return {Errc::invalid, "rename knows NOREPLACE and EXCHANGE"};
-  if (request.flags() == (kNoReplace | kExchange))
-    return {Errc::invalid, "NOREPLACE and EXCHANGE exclude each other"};
+  if (request.flags() & ~(kNoReplace | kExchange | kWhiteout))
+    return {Errc::invalid, "rename knows NOREPLACE, EXCHANGE and WHITEOUT"};
+  if ((request.flags() & kExchange) && request.flags() != kExchange)
+    return {Errc::invalid, "EXCHANGE goes with neither NOREPLACE nor WHITEOUT"};
   const Access access = access_of(request.on());
+  Asked asked{request, {}};
+  if (request.flags() & kWhiteout) asked.whiteout = SL_TRY(context.new_inode(access.branch));
   const InodeId parent{request.parent()};
   const InodeId new_parent{request.new_parent()};
   const std::vector<std::string> keys = {inode_key(access.branch, parent),
@@ -169,7 +198,7 @@ Status op_rename(Context& context, const Call&, const pb::RenameRequest& request
                                          entry_key(access.branch, new_parent, request.new_name())};
   return change_branch(
       context, access, number_of(Method::rename), keys, reply,
-      [&](Change& change, Rows& rows) { return run_rename(change, request, rows, reply); });
+      [&](Change& change, Rows& rows) { return run_rename(change, asked, rows, reply); });
 }
 
 }  // namespace starlane::meta

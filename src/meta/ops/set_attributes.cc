@@ -1,6 +1,7 @@
-// set_attributes: chmod, chown, utimens, truncate.
+// set_attributes: chmod, chown, utimens, truncate, chattr.
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 #include "meta/truncate.h"
 
 namespace starlane::meta {
@@ -34,10 +35,29 @@ Status set_times(Change& change, const pb::SetAttributesRequest& request, Node& 
   return {};
 }
 
+/// Bits that a write takes away are no change that anybody asked for.
+Status check_flags(const pb::SetAttributesRequest& request, const InodeRow& row) {
+  const bool given = request.has_mode() || request.has_uid() || request.has_gid() ||
+                     request.has_length() || request.has_atime() || request.has_mtime();
+  if (given) return may_change(row);
+  if (request.atime_now() || request.mtime_now()) return may_touch(row);
+  return {};
+}
+
+/// Who may is the kernel's to say (CAP_LINUX_IMMUTABLE).
+Status set_flags(const pb::SetAttributesRequest& request, InodeRow& row) {
+  if (!row.is_regular() && !row.is_directory())
+    return {Errc::unsupported, "only files and directories have flags"};
+  row.flags = (row.flags & ~(kImmutable | kAppendOnly)) | request.flags();
+  return {};
+}
+
 Status apply(Change& change, const pb::SetAttributesRequest& request, const Rows& rows,
              bool* too_long, pb::Attributes* reply) {
   if (!rows[0]) return {Errc::not_found, "no such file or directory"};
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
+  SL_TRY(check_flags(request, node.row));
+  if (request.has_flags()) SL_TRY(set_flags(request, node.row));
   if (request.has_length()) SL_TRY(set_length(change, node, request.length(), too_long));
   set_owner_and_mode(request, node.row);
   SL_TRY(set_times(change, request, node));
@@ -53,6 +73,8 @@ Status op_set_attributes(Context& context, const Call&, const pb::SetAttributesR
                          pb::Attributes* reply) {
   const Access access = access_of(request.on());
   const InodeId inode{request.inode()};
+  if (request.has_flags() && (request.flags() & ~(kImmutable | kAppendOnly)) != 0)
+    return {Errc::unsupported, "the flags of a file are immutable and append-only"};
   const std::vector<std::string> keys = {inode_key(access.branch, inode)};
   for (;;) {
     bool too_long = false;

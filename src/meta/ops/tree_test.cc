@@ -220,7 +220,7 @@ TEST_F(Tree, RenameMovesAndReplaces) {
   EXPECT_EQ(v.rename(1, "d", d, "g").code(), Errc::not_directory);
   EXPECT_EQ(v.rename(d, "g", d, "g", 1).code(), Errc::exists);
   EXPECT_TRUE(v.rename(d, "g", d, "g").ok());
-  EXPECT_EQ(v.rename(d, "g", 1, "x", 4).code(), Errc::invalid);
+  EXPECT_EQ(v.rename(d, "g", 1, "x", 8).code(), Errc::invalid);
 }
 
 TEST_F(Tree, RenameOfTwoNamesOfOneFileDoesNothing) {

@@ -2,6 +2,7 @@
 #include "meta/links.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 
 namespace starlane::meta {
 namespace {
@@ -21,6 +22,7 @@ Status remove_name(Change& change, const pb::UnlinkRequest& request, const Rows&
       SL_TRY(change.t.get(inode_key(change.branch(), entry.inode)));
   Node node = SL_TRY(node_of(entry.inode, found));
   SL_TRY(check_type(node, directory));
+  SL_TRY(may_lose_entry(parent_row, node.row));
   if (directory) {
     SL_TRY(drop_directory(change, node));
     node.row.nlink = 0;

@@ -3,6 +3,7 @@
 #include "meta/links.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
+#include "meta/protection.h"
 
 namespace starlane::meta {
 namespace {
@@ -46,6 +47,7 @@ Status check_list(Change& change, InodeId inode, const std::string& name) {
 Status put_xattr(Change& change, const pb::XattrRequest& request, const Rows& rows) {
   if (!rows[0]) return {Errc::not_found, "no such file or directory"};
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
+  SL_TRY(may_change(node.row));
   if (rows[1] && (request.flags() & kCreate)) return {Errc::exists, "the attribute is there"};
   if (!rows[1] && (request.flags() & kReplace)) return no_such();
   if (!rows[1] && (node.row.flags & kHasXattrs))
@@ -62,6 +64,7 @@ Status put_xattr(Change& change, const pb::XattrRequest& request, const Rows& ro
 Status delete_xattr(Change& change, const pb::XattrRequest& request, const Rows& rows) {
   if (!rows[0]) return {Errc::not_found, "no such file or directory"};
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
+  SL_TRY(may_change(node.row));
   if (!rows[1]) return no_such();
   change.t.expect(rows[1]->key, rows[1]->version);
   change.t.del(rows[1]->key);
