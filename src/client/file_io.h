@@ -29,6 +29,7 @@ class ReadStreams;
 /// What is not committed yet, as getattr must show it on this host.
 struct DirtyState {
   std::uint64_t length = 0;  // the file is at least so long
+  std::uint64_t bytes = 0;   // waiting to be committed, over data or over holes
   WallTime mtime;
 };
 

@@ -54,6 +54,8 @@ class Incarnations {
   /// Before it is acknowledged: mirrored into a live backing file.
   virtual void local_write(FileKey file, std::uint64_t offset, ByteSpan bytes) = 0;
   virtual void local_truncate(FileKey file, std::uint64_t length) = 0;
+  /// [offset, offset + length) reads as zeros, as far as the file reaches.
+  virtual void local_zero(FileKey file, std::uint64_t offset, std::uint64_t length) = 0;
   /// A live incarnation of `previous` is from now on one of `current`.
   virtual void local_commit(FileKey file, std::uint64_t previous, const FileState& current) = 0;
   /// Retires what is live: old mappings keep the version they opened.

@@ -103,9 +103,15 @@ struct WriteOptions {
 };
 
 struct StatFs {
-  std::uint64_t blocks = 0, blocks_free = 0, files = 0, files_free = 0;
+  std::uint64_t blocks = 0, blocks_free = 0;
+  std::uint64_t blocks_available = 0;  // of the free ones, where there is less room than allowed
+  std::uint64_t files = 0, files_free = 0;
   std::uint32_t block_size = 4096;
 };
+
+/// Flags of a file or directory (chattr).
+inline constexpr std::uint32_t kImmutable = 1;
+inline constexpr std::uint32_t kAppendOnly = 2;
 
 struct CopyRange {
   std::uint64_t source_handle = 0, source_offset = 0;
@@ -182,6 +188,12 @@ class Vfs {
   };
   virtual Result<Created> create(const Caller&, Node parent, std::string_view name,
                                  std::uint32_t mode, std::uint32_t flags) = 0;
+  /// O_TMPFILE: a file without a name, in the volume of `directory`; gone with its last handle
+  /// unless `link` gives it one, which O_EXCL in flags rules out.
+  virtual Result<Created> create_unnamed(const Caller&, Node /*directory*/, std::uint32_t /*mode*/,
+                                         std::uint32_t /*flags*/) {
+    return Status(Errc::unsupported, "no files without a name");
+  }
   virtual Result<std::vector<Piece>> read(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                           std::uint32_t length) = 0;
   /// All of it, or an error. The bytes are the caller's again when it returns.
@@ -208,6 +220,12 @@ class Vfs {
   virtual Status set_xattr(const Caller&, Node node, std::string_view name, std::string_view value,
                            std::uint32_t flags) = 0;
   virtual Status remove_xattr(const Caller&, Node node, std::string_view name) = 0;
+
+  virtual Result<std::uint32_t> get_flags(const Caller&, Node) { return 0U; }
+  /// Of a caller that may (CAP_LINUX_IMMUTABLE): the front end has seen to it.
+  virtual Status set_flags(const Caller&, Node, std::uint32_t /*flags*/) {
+    return Status(Errc::unsupported, "no flags");
+  }
 
   virtual Result<StatFs> stat_fs(const Caller&, Node node) = 0;
 };

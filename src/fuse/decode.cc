@@ -147,6 +147,17 @@ Result<Operation> create(Request& request, Reader reader) {
                               (in.open_flags & kOpenKillPrivileges) != 0});
 }
 
+Result<Operation> create_unnamed(Request& request, Reader reader) {
+  const auto in = SL_TRY(reader.take<CreateIn>());
+  request.caller.umask = in.umask;
+  return Operation(op::CreateUnnamed{in.mode, in.flags});
+}
+
+Result<Operation> ioctl(Request&, Reader reader) {
+  const auto in = SL_TRY(reader.take<IoctlIn>());
+  return Operation(op::Ioctl{in.cmd, SL_TRY(reader.bytes(in.in_size)), in.out_size});
+}
+
 Result<Operation> read(Request&, Reader reader) {
   const auto in = SL_TRY(reader.take<fuse_read_in>());
   SL_TRY(check_range(in.offset, in.size));
@@ -279,6 +290,8 @@ constexpr Row kRows[] = {
     {FUSE_RELEASEDIR, "RELEASEDIR", release},
     {FUSE_FSYNCDIR, "FSYNCDIR", fsync},
     {FUSE_CREATE, "CREATE", create},
+    {kOpTmpFile, "TMPFILE", create_unnamed},
+    {FUSE_IOCTL, "IOCTL", ioctl},
     {FUSE_INTERRUPT, "INTERRUPT", numbered<op::Interrupt, fuse_interrupt_in>},
     {FUSE_DESTROY, "DESTROY", plain<op::Destroy>},
     {FUSE_BATCH_FORGET, "BATCH_FORGET", batch_forget},

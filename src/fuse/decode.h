@@ -84,6 +84,15 @@ struct Create {
   std::uint32_t mode, flags;
   bool kill_privileges;
 };
+/// The name that the kernel sends with it means nothing.
+struct CreateUnnamed {
+  std::uint32_t mode, flags;
+};
+struct Ioctl {
+  std::uint32_t command;
+  ByteSpan in;
+  std::uint32_t room;
+};
 struct Read {
   std::uint64_t handle, offset;
   std::uint32_t length;
@@ -155,7 +164,7 @@ using Operation =
                  op::Write, op::Flush, op::Release, op::Fsync, op::Fallocate, op::CopyRange,
                  op::Seek, op::OpenDirectory, op::ReadDirectory, op::FsyncDirectory,
                  op::ReleaseDirectory, op::GetXattr, op::ListXattrs, op::SetXattr, op::RemoveXattr,
-                 op::StatFs, op::Interrupt, op::Destroy>;
+                 op::StatFs, op::CreateUnnamed, op::Ioctl, op::Interrupt, op::Destroy>;
 
 /// `caller` of the request gets the umask where the operation carries one. not_implemented: an
 /// opcode that is not served; invalid, name_too_long: to be answered as such.

@@ -1,11 +1,13 @@
 #include "fuse/decode.h"
 
 #include <gtest/gtest.h>
+#include <linux/fs.h>
 
 #include <string>
 #include <vector>
 
 #include "common/rng.h"
+#include "fuse/file_flags.h"
 #include "fuse/negotiate.h"
 
 namespace starlane::fuse {
@@ -95,6 +97,38 @@ TEST(Decode, RenameTakesBothNames) {
   EXPECT_EQ(decode(message(FUSE_RENAME2, in, "from\0to"sv)).code(), Errc::invalid);
 }
 
+TEST(Decode, AFileWithoutANameComesWithOneThatMeansNothing) {
+  const CreateIn in{2, 0100600, 022, 0};
+  const auto bytes = message(kOpTmpFile, in, "/\0"sv);
+  const auto operation = decode(bytes);
+  ASSERT_TRUE(operation.ok());
+  EXPECT_EQ(std::get<op::CreateUnnamed>(operation.value()).mode, 0100600U);
+  EXPECT_EQ(std::get<op::CreateUnnamed>(operation.value()).flags, 2U);
+}
+
+TEST(Decode, IoctlsOfFlags) {
+  const IoctlIn in{1, 0, static_cast<std::uint32_t>(FS_IOC_SETFLAGS), 0, 4, 0};
+  const std::uint32_t immutable = FS_IMMUTABLE_FL;
+  const auto bytes = message(FUSE_IOCTL, in, immutable);
+  const auto operation = decode(bytes);
+  ASSERT_TRUE(operation.ok());
+  const auto& ioctl = std::get<op::Ioctl>(operation.value());
+  EXPECT_EQ(flags_call_of(ioctl.command), FlagsCall::set);
+  EXPECT_EQ(*flags_asked(ioctl.command, ioctl.in), client::kImmutable);
+  EXPECT_EQ(decode(message(FUSE_IOCTL, in, "ab"sv)).code(), Errc::invalid);
+  const std::uint32_t other = FS_NODUMP_FL;
+  EXPECT_EQ(flags_asked(FS_IOC_SETFLAGS, std::as_bytes(std::span(&other, 1))).code(),
+            Errc::unsupported);
+  fsxattr extended{};
+  extended.fsx_xflags = FS_XFLAG_APPEND;
+  const ByteSpan as_bytes = std::as_bytes(std::span(&extended, 1));
+  EXPECT_EQ(*flags_asked(FS_IOC_FSSETXATTR, as_bytes), client::kAppendOnly);
+  EXPECT_EQ(flags_asked(FS_IOC_FSSETXATTR, as_bytes.first(20)).code(), Errc::invalid);
+  EXPECT_EQ(flags_answer(FS_IOC_FSGETXATTR, client::kAppendOnly).size, sizeof extended);
+  EXPECT_EQ(flags_answer(FS_IOC_GETFLAGS, 0).size, sizeof(std::uint32_t));
+  EXPECT_EQ(flags_call_of(0x5401), std::nullopt);
+}
+
 TEST(Decode, WriteNeedsAllItsBytes) {
   fuse_write_in in{};
   in.fh = 5;
@@ -132,8 +166,7 @@ TEST(Decode, BatchForgetCountIsBounded) {
 }
 
 TEST(Decode, UnknownOperationsAreNotImplemented) {
-  for (const std::uint32_t opcode :
-       {0U, 7U, 19U, kOpStatx, kOpTmpFile, kOpSyncFs, 54U, 4096U, ~0U}) {
+  for (const std::uint32_t opcode : {0U, 7U, 19U, kOpStatx, kOpSyncFs, 54U, 4096U, ~0U}) {
     EXPECT_EQ(decode(message(opcode, std::uint64_t{0}, std::uint64_t{0})).code(),
               Errc::not_implemented)
         << opcode;

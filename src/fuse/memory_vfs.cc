@@ -567,7 +567,7 @@ Status MemoryVfs::remove_xattr(const Caller&, Node node, std::string_view name) 
 
 Result<client::StatFs> MemoryVfs::stat_fs(const Caller&, Node) {
   client::StatFs figures;
-  figures.blocks = figures.blocks_free = kMaxFile / figures.block_size;
+  figures.blocks = figures.blocks_free = figures.blocks_available = kMaxFile / figures.block_size;
   figures.files = figures.files_free = 1 << 30;
   return figures;
 }

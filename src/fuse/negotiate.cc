@@ -40,7 +40,8 @@ constexpr InitFlag kFlags[] = {
     {FUSE_SPLICE_READ, "SPLICE_READ", false, "as SPLICE_WRITE"},
     {FUSE_ASYNC_DIO, "ASYNC_DIO", false,
      "a direct read could then not be ended by a signal, not even by SIGKILL"},
-    {FUSE_HAS_IOCTL_DIR, "HAS_IOCTL_DIR", false, "no ioctl is served"},
+    {FUSE_HAS_IOCTL_DIR, "HAS_IOCTL_DIR", false,
+     "needs no consent: flags of directories (chattr) are asked for anyway"},
     {FUSE_AUTO_INVAL_DATA, "AUTO_INVAL_DATA", false,
      "would drop a file's pages after each local write; the Vfs says what a remote change makes "
      "invalid"},

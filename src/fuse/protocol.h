@@ -13,6 +13,8 @@ namespace starlane::fuse {
 inline constexpr std::uint32_t kProtocolMajor = 7;
 inline constexpr std::uint32_t kProtocolMinor = 45;     // newest we know
 inline constexpr std::uint32_t kProtocolMinorMin = 31;  // Linux 5.4
+/// From then on (Linux 5.14) the kernel checks who may change which flags before it asks for it.
+inline constexpr std::uint32_t kProtocolMinorFlags = 34;
 
 // Opcodes after 7.31, so that older headers will do.
 inline constexpr std::uint32_t kOpSyncFs = 50;
@@ -93,6 +95,15 @@ struct CopyFileRangeOut {  // of kOpCopyFileRange64
   std::uint64_t bytes_copied;
 };
 static_assert(sizeof(CopyFileRangeOut) == 8);
+
+struct IoctlIn {
+  std::uint64_t fh;
+  std::uint32_t flags, cmd;
+  std::uint64_t arg;
+  std::uint32_t in_size, out_size;
+};
+static_assert(sizeof(IoctlIn) == 32 && sizeof(IoctlIn) == sizeof(fuse_ioctl_in));
+static_assert(sizeof(fuse_ioctl_out) == 16);
 
 struct InHeader {
   std::uint32_t len, opcode;

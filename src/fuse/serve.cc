@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "fuse/file_flags.h"
 
 namespace starlane::fuse {
 namespace {
@@ -147,7 +148,7 @@ struct Visitor {
         if (open.keep_cache) out.open_flags |= FOPEN_KEEP_CACHE;
         break;
       case client::OpenMode::passthrough:
-        if (!server.passthrough_ || writes(flags)) {
+        if (!server.options_.passthrough || writes(flags)) {
           return Status(Errc::io, "passthrough for an open that cannot have it");
         }
         pass_through(out, node, open);
@@ -178,7 +179,11 @@ struct Visitor {
   }
 
   void operator()(const op::Open& o) {
-    const auto open = vfs.open(caller, request.node, o.flags);
+    auto open = vfs.open(caller, request.node, o.flags);
+    // Without O_LARGEFILE it is the kernel's own, for chattr, which does not look the name up
+    // again.
+    if (open.code() == Errc::stale_handle && o.flags == O_RDONLY)
+      open = vfs.open(caller, request.node, o.flags);
     if (!open.ok()) return static_cast<void>(fail(open.status()));
     Status killed =
         o.kill_privileges ? kill_privileges(request.node, open.value().handle) : Status();
@@ -190,11 +195,21 @@ struct Visitor {
   void operator()(const op::Create& o) {
     const auto created = vfs.create(caller, request.node, o.name, o.mode, o.flags);
     if (!created.ok()) return static_cast<void>(fail(created.status()));
-    const client::EntryReply& entry = created.value().entry;
     const std::uint64_t handle = created.value().open.handle;
-    Status killed = o.kill_privileges ? kill_privileges(entry.node, handle) : Status();
-    const auto out = killed.ok() ? open_answer(created.value().open, entry.node, o.flags)
-                                 : Result<OpenOut>(killed);
+    answer_created(
+        created.value(), o.flags,
+        o.kill_privileges ? kill_privileges(created.value().entry.node, handle) : Status());
+  }
+  void operator()(const op::CreateUnnamed& o) {
+    const auto created = vfs.create_unnamed(caller, request.node, o.mode, o.flags);
+    if (!created.ok()) return static_cast<void>(fail(created.status()));
+    answer_created(created.value(), o.flags, {});
+  }
+  void answer_created(const client::Vfs::Created& created, std::uint32_t flags,
+                      const Status& killed) {
+    const client::EntryReply& entry = created.entry;
+    const auto out =
+        killed.ok() ? open_answer(created.open, entry.node, flags) : Result<OpenOut>(killed);
     bool taken = false;
     if (out.ok()) {
       struct {
@@ -207,7 +222,7 @@ struct Visitor {
       fail(out.status());
     }
     if (taken) return;
-    close(handle);
+    close(created.open.handle);
     vfs.forget(entry.node, 1);
   }
   void operator()(const op::Release& o) {
@@ -284,13 +299,36 @@ struct Visitor {
     answer(vfs.remove_xattr(caller, request.node, o.name));
   }
 
+  // Terminals and the like ask every file for what it is not: ENOTTY.
+  void operator()(const op::Ioctl& o) {
+    const auto call = server.options_.flags ? flags_call_of(o.command) : std::nullopt;
+    if (!call) return static_cast<void>(reply.error(ENOTTY));
+    *call == FlagsCall::get ? get_flags(o) : set_flags(o);
+  }
+  void get_flags(const op::Ioctl& o) {
+    const auto flags = vfs.get_flags(caller, request.node);
+    if (!flags.ok()) return static_cast<void>(fail(flags.status()));
+    const FlagsAnswer answer = flags_answer(o.command, flags.value());
+    if (answer.size > o.room) return static_cast<void>(reply.error(EINVAL));
+    std::vector<std::byte> bytes(sizeof(fuse_ioctl_out) + answer.size);  // which begins with zeros
+    std::memcpy(bytes.data() + sizeof(fuse_ioctl_out), answer.bytes.data(), answer.size);
+    reply.bytes(bytes);
+  }
+  void set_flags(const op::Ioctl& o) {
+    const auto flags = flags_asked(o.command, o.in);
+    if (!flags.ok()) return static_cast<void>(fail(flags.status()));
+    const Status set = vfs.set_flags(caller, request.node, flags.value());
+    set.ok() ? reply.plain(fuse_ioctl_out{}) : fail(set);
+  }
+
   void operator()(const op::StatFs&) {
     const auto found = vfs.stat_fs(caller, request.node);
     if (!found.ok()) return static_cast<void>(fail(found.status()));
     const client::StatFs& figures = found.value();
     fuse_statfs_out out{};
     out.st.blocks = figures.blocks;
-    out.st.bfree = out.st.bavail = figures.blocks_free;
+    out.st.bfree = figures.blocks_free;
+    out.st.bavail = figures.blocks_available;
     out.st.files = figures.files;
     out.st.ffree = figures.files_free;
     out.st.bsize = out.st.frsize = figures.block_size;

@@ -12,9 +12,14 @@ namespace starlane::fuse {
 
 class Server {
  public:
-  /// passthrough: what INIT settled. All outlive the server.
-  Server(client::Vfs& vfs, BackingTable& backing, bool passthrough)
-      : vfs_(vfs), backing_(backing), passthrough_(passthrough) {}
+  /// What INIT settled.
+  struct Options {
+    bool passthrough = false;
+    bool flags = false;  // the kernel checks who may change flags of files
+  };
+  /// All outlive the server.
+  Server(client::Vfs& vfs, BackingTable& backing, const Options& options)
+      : vfs_(vfs), backing_(backing), options_(options) {}
 
   /// Serves it and answers, but for FORGET and INTERRUPT, which have no answer; the latter is not
   /// for this class.
@@ -24,7 +29,7 @@ class Server {
   friend struct Visitor;
   client::Vfs& vfs_;
   BackingTable& backing_;
-  const bool passthrough_;
+  const Options options_;
 };
 
 }  // namespace starlane::fuse

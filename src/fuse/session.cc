@@ -72,7 +72,9 @@ Status Session::begin() {
   }
   vfs_.start(&notifier_, features_);
   vfs_started_ = true;
-  server_ = std::make_unique<Server>(vfs_, backing_, features_.passthrough);
+  server_ = std::make_unique<Server>(
+      vfs_, backing_,
+      Server::Options{.passthrough = features_.passthrough, .flags = kernel_checks_flags_});
   in_flight_ = std::make_unique<InFlight>([this](std::uint64_t unique) { vfs_.interrupt(unique); });
   Workers::Options options;
   options.device = mount_.device();
@@ -110,6 +112,7 @@ Status Session::answer_init(ByteSpan bytes) {
     return Status(Errc::io, "the kernel does not take the answer to INIT");
   features_.passthrough = agreed.value().passthrough;
   features_.max_write = agreed.value().max_write;
+  kernel_checks_flags_ = in.minor >= kProtocolMinorFlags;
   if (options_.passthrough && mount_.privileged() && !features_.passthrough) {
     limitations_.emplace_back(
         "this kernel has no FUSE passthrough (Linux 6.9), so mapped files go through the page "

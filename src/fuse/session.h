@@ -84,6 +84,7 @@ class Session {
   Notifier notifier_;
   BackingTable backing_;
   client::KernelFeatures features_;
+  bool kernel_checks_flags_ = false;
   std::vector<std::string> limitations_;
   std::vector<std::string> bound_;
   std::unique_ptr<Server> server_;

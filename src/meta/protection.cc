@@ -6,7 +6,9 @@ namespace {
 bool immutable(const InodeRow& row) { return (row.flags & kImmutable) != 0; }
 bool append_only(const InodeRow& row) { return (row.flags & kAppendOnly) != 0; }
 
-Status is_immutable() { return {Errc::not_permitted, "it is immutable (chattr -i allows changes)"}; }
+Status is_immutable() {
+  return {Errc::not_permitted, "it is immutable (chattr -i allows changes)"};
+}
 Status is_append_only() {
   return {Errc::not_permitted, "it only grows at its end (chattr -a allows more)"};
 }

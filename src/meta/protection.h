@@ -1,6 +1,6 @@
-// What the flags of an inode forbid (chattr +i and +a), as Linux has it: an immutable one is neither
-// changed, named nor unnamed; an append-only one only grows at its end. One question for each kind
-// of change; each answers not_permitted or nothing. Pure.
+// What the flags of an inode forbid (chattr +i and +a), as Linux has it: an immutable one is
+// neither changed, named nor unnamed; an append-only one only grows at its end. One question for
+// each kind of change; each answers not_permitted or nothing. Pure.
 #pragma once
 #include <cstdint>
 

@@ -56,6 +56,9 @@ TEST(RangeMap, IsAnArrayOfBytes) {
                                  model.begin() + static_cast<std::ptrdiff_t>(end),
                                  [](const auto& b) { return b.has_value(); });
     ASSERT_EQ(map.touches(begin, end), any) << "seed " << seed << " step " << id;
+    const auto held =
+        std::count_if(model.begin(), model.end(), [](auto& b) { return b.has_value(); });
+    ASSERT_EQ(map.bytes(), static_cast<std::uint64_t>(held)) << "seed " << seed << " step " << id;
   }
 }
 

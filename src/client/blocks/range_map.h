@@ -22,12 +22,19 @@ class RangeMap {
     if (begin == end) return;
     erase(begin, end);
     ranges_.emplace(begin, Tail{end, std::move(value)});
+    bytes_ += end - begin;
+  }
+  /// A range, as `ending_at` found it, reaches to `end`; nothing lies there.
+  void extend(Tail& range, std::uint64_t end) {
+    bytes_ += end - range.end;
+    range.end = end;
   }
   void erase(std::uint64_t begin, std::uint64_t end) {
     if (begin >= end) return;
     split(begin);
     split(end);
-    ranges_.erase(ranges_.lower_bound(begin), ranges_.lower_bound(end));
+    const auto last = ranges_.lower_bound(end);
+    for (auto at = ranges_.lower_bound(begin); at != last;) at = remove(at);
   }
   /// Removes what lies in [begin, end) and satisfies `which(begin, end, value)`.
   template <typename Which>
@@ -35,7 +42,7 @@ class RangeMap {
     split(begin);
     split(end);
     for (auto at = ranges_.lower_bound(begin); at != ranges_.end() && at->first < end;) {
-      at = which(at->first, at->second.end, at->second.value) ? ranges_.erase(at) : std::next(at);
+      at = which(at->first, at->second.end, at->second.value) ? remove(at) : std::next(at);
     }
   }
   /// Calls visit(begin, end, value) for every part of a range that lies in [begin, end), in order.
@@ -73,8 +80,9 @@ class RangeMap {
   }
 
   bool empty() const { return ranges_.empty(); }
+  /// Of all ranges together.
+  std::uint64_t bytes() const { return bytes_; }
   std::uint64_t end() const { return ranges_.empty() ? 0 : ranges_.rbegin()->second.end; }
-  Ranges& ranges() { return ranges_; }
   const Ranges& ranges() const { return ranges_; }
 
  private:
@@ -84,7 +92,13 @@ class RangeMap {
     if (at != ranges_.begin() && std::prev(at)->second.end > position) --at;
     return at;
   }
+  typename Ranges::iterator remove(typename Ranges::iterator at) {
+    bytes_ -= at->second.end - at->first;
+    return ranges_.erase(at);
+  }
+
   Ranges ranges_;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace starlane::client

@@ -1,6 +1,9 @@
 #include "client/handles/holes.h"
 
+#include <algorithm>
 #include <map>
+
+#include "common/bytes.h"
 
 namespace starlane::client {
 namespace {
@@ -48,6 +51,19 @@ std::vector<DataRange> data_of(const pb::Chunk& chunk) {
   std::vector<DataRange> data;
   for (const auto& [begin, end] : ranges) data.push_back({begin, end});
   return data;
+}
+
+std::optional<std::uint64_t> HoleSearch::look(const pb::Chunk& chunk, std::uint64_t file_length) {
+  const std::uint64_t start = chunk.index() * kChunkSize;
+  for (const DataRange& range : data_of(chunk)) {
+    const std::uint64_t begin = start + range.begin;
+    const std::uint64_t end = std::min(start + range.end, file_length);
+    if (end <= at_ || begin >= file_length) continue;
+    if (what_ == For::data) return std::max(at_, begin);
+    if (begin > at_) return at_;
+    at_ = end;
+  }
+  return std::nullopt;
 }
 
 }  // namespace starlane::client

@@ -27,9 +27,9 @@ void OpenFile::end_unlink() {
   unlinked_or_not_.notify_all();
 }
 
-void OpenFile::mark_unlinked() {
+void OpenFile::mark_unlinked(bool unlinked) {
   MutexLock lock(m_);
-  unlinked_ = true;
+  unlinked_ = unlinked;
 }
 
 bool OpenFile::held_unlinked() {

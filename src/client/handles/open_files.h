@@ -29,7 +29,8 @@ class OpenFile {
   /// Between these no open begins. True: it is open.
   bool begin_unlink() SL_EXCLUDES(m_);
   void end_unlink() SL_EXCLUDES(m_);
-  void mark_unlinked() SL_EXCLUDES(m_);
+  /// Whether it has a name. Without one its dirty bytes go with the last close.
+  void mark_unlinked(bool unlinked) SL_EXCLUDES(m_);
   bool held_unlinked() SL_EXCLUDES(m_);
 
   bool open() SL_EXCLUDES(m_);

@@ -24,6 +24,7 @@ AttributesReply MountCore::attributes_reply(View& view, Node node, const Attribu
   if (attributes.is_regular() && !view.frozen()) {
     dirty = io_.dirty(view.file(attributes.inode));
     nodes_.set_shown(node, attributes.version);
+    if (dirty) valid = Nanoseconds::zero();  // how much it takes is known after the commit
   }
   return {stat_of(view.view(), attributes, dirty), valid};
 }
@@ -123,6 +124,31 @@ void MountCore::content_changed(View& view, OpenFile& file, std::uint64_t previo
   }
   nodes_.committed({view.slot, 0, file.key.inode}, previous, now.version);
   incarnations_.local_commit(file.key, previous, now.state());
+}
+
+// ---- Flags ----
+
+Result<std::uint32_t> MountCore::get_flags(const Caller& caller, Node node) {
+  if (node.slot == 0) return 0U;
+  View* view = SL_TRY(views_.at(node.slot));
+  return SL_TRY(fetch(*view, node.inode, caller.unique)).value.flags;
+}
+
+Status MountCore::set_flags(const Caller& caller, Node node, std::uint32_t flags) {
+  View* view = SL_TRY(changeable(node));
+  const auto file = open_files_.get(view->file(node.inode));
+  fetch_mapped(*view, *file);
+  Turn::Alone turn(file->turn);
+  io_.push_out(file->key);  // written before, so allowed
+  pb::SetAttributesRequest request;
+  request.set_inode(node.inode.value);
+  request.set_flags(flags);
+  pb::Attributes reply;
+  NameCache::Change names(names_);
+  names.touch_attributes(file->key);
+  SL_TRY(node_status(call(*view, &MetaService::set_attributes, request, &reply, caller.unique)));
+  names.now(file->key, attributes_of(reply));
+  return {};
 }
 
 Result<std::string> MountCore::read_link(const Caller& caller, Node node) {

@@ -7,6 +7,11 @@
 #include "client/mount/call.h"
 
 namespace starlane::client {
+namespace {
+
+constexpr std::uint64_t kMaxLength = std::uint64_t{1} << 58;  // the server refuses more, but later
+
+}  // namespace
 
 Result<std::vector<Piece>> MountCore::read(const Caller& caller, std::uint64_t id,
                                            std::uint64_t offset, std::uint32_t length) {
@@ -58,6 +63,8 @@ Result<std::uint32_t> MountCore::write(const Caller& caller, std::uint64_t id, s
   // The kernel writes a shared mapping back through any handle that it has.
   if (!handle->writer && !options.from_page_cache)
     return {Errc::bad_handle, "not open for writing"};
+  if (offset > kMaxLength || bytes.size() > kMaxLength - offset)
+    return {Errc::file_too_large, "a file has at most 2^58 bytes"};
   if (options.kill_privileges) SL_TRY(drop_privileges(caller, *handle));
   FileIo::Write request{.file = handle->file->key, .known = {}, .offset = offset, .bytes = bytes};
   request.kill_privileges = options.kill_privileges;

@@ -102,7 +102,7 @@ std::vector<FileKey> MountCore::held_unlinked() {
 }
 
 void MountCore::unlinked(FileKey file) {
-  if (const auto open = open_files_.find(file)) open->mark_unlinked();
+  if (const auto open = open_files_.find(file)) open->mark_unlinked(true);
   names_.forget_attributes(file);
 }
 

@@ -9,6 +9,7 @@
 
 #include "client/handles/directory_handle.h"
 #include "client/handles/handles.h"
+#include "client/handles/holes.h"
 #include "client/handles/open_files.h"
 #include "client/incarnations.h"
 #include "client/mount.h"
@@ -57,6 +58,8 @@ class MountCore final : public Vfs, private SessionListener {
   Result<OpenReply> open(const Caller&, Node node, std::uint32_t flags) override;
   Result<Created> create(const Caller&, Node parent, std::string_view name, std::uint32_t mode,
                          std::uint32_t flags) override;
+  Result<Created> create_unnamed(const Caller&, Node directory, std::uint32_t mode,
+                                 std::uint32_t flags) override;
   Result<std::vector<Piece>> read(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                   std::uint32_t length) override;
   Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset,
@@ -81,6 +84,9 @@ class MountCore final : public Vfs, private SessionListener {
   Status set_xattr(const Caller&, Node node, std::string_view name, std::string_view value,
                    std::uint32_t flags) override;
   Status remove_xattr(const Caller&, Node node, std::string_view name) override;
+
+  Result<std::uint32_t> get_flags(const Caller&, Node node) override;
+  Status set_flags(const Caller&, Node node, std::uint32_t flags) override;
 
   Result<StatFs> stat_fs(const Caller&, Node node) override;
 
@@ -164,6 +170,8 @@ class MountCore final : public Vfs, private SessionListener {
   Result<OpenReply> serve(View& view, Node node, std::uint32_t flags, const Caller& caller,
                           const std::shared_ptr<OpenFile>& file, const Attributes& attributes,
                           bool again);
+  Result<Created> open_created(View& view, const Caller& caller, const EntryReply& entry,
+                               std::uint32_t flags, const Attributes& made);
   Result<Created> create_by_opening(const Caller& caller, Node parent, std::string_view name,
                                     std::uint32_t flags);
   /// False: the kernel's pages are of another version. Tells it so.
@@ -182,8 +190,11 @@ class MountCore final : public Vfs, private SessionListener {
   // ---- Space (space.cc) ----
   Result<std::uint64_t> ask_copy(FileHandle& from, FileHandle& to, const CopyRange& range,
                                  const Caller& caller);
-  Result<std::uint64_t> seek_in_map(FileHandle& handle, std::uint64_t offset, bool data,
-                                    std::uint64_t length, std::uint64_t unique);
+  /// What was written through shared maps lies in the kernel's pages: it comes as writes now.
+  void fetch_mapped(const View& view, OpenFile& file);
+  Result<std::uint64_t> seek_in_map(FileHandle& handle, std::uint64_t offset, HoleSearch::For what,
+                                    std::uint64_t unique);
+  Result<StatFs> stat_site(const Caller& caller);
 
   // ---- Directories (directories.cc) ----
   Result<ListedPage> list_view(DirectoryHandle& handle, const std::string& after,

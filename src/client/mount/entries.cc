@@ -104,6 +104,8 @@ Result<EntryReply> MountCore::link(const Caller& caller, Node node, Node parent,
     return made;
   }();
   if (!linked.ok()) return linked.status();
+  // It may have had none before.
+  if (const auto open = open_files_.find(view->file(node.inode))) open->mark_unlinked(false);
   return entry_reply(*view, parent.inode, name, *linked, options_.names.shared_ttl);
 }
 
@@ -125,7 +127,7 @@ void MountCore::after_unlink(View& view, InodeId inode, std::uint32_t links_left
   if (!inode || links_left != 0) return;
   const FileKey file = view.file(inode);
   if (const auto open = open_files_.find(file); open && open->open())
-    open->mark_unlinked();
+    open->mark_unlinked(true);
   else
     io_.discard(file, 0);
 }
@@ -173,11 +175,11 @@ Status MountCore::remove_directory(const Caller& caller, Node parent, std::strin
 
 Status MountCore::rename(const Caller& caller, Node parent, std::string_view name, Node new_parent,
                          std::string_view new_name, std::uint32_t flags) {
-  constexpr std::uint32_t kExchange = 2;
+  constexpr std::uint32_t kExchange = 2, kWhiteout = 4;
   View* view = SL_TRY(changeable(parent));
   if (new_parent.slot != parent.slot)
     return Status(Errc::cross_device, "a rename stays in its volume");
-  if ((flags & ~3u) != 0) return Status(Errc::invalid, "unknown rename flags");
+  if ((flags & ~7u) != 0) return Status(Errc::invalid, "unknown rename flags");
   const FileKey from = view->file(parent.inode);
   const FileKey to = view->file(new_parent.inode);
   const Unlinking replacing(guess(*view, new_parent.inode, new_name, caller.unique));
@@ -189,6 +191,8 @@ Status MountCore::rename(const Caller& caller, Node parent, std::string_view nam
   request.set_new_name(std::string(new_name));
   request.set_flags(flags);
   request.set_target_held(replacing.held());
+  request.mutable_caller()->set_uid(caller.uid);
+  request.mutable_caller()->set_gid(caller.gid);
   const Requests::Number number = sessions_.requests().begin(caller.unique);
   pb::RenameReply reply;
   NameCache::Change names(names_);
@@ -205,7 +209,9 @@ Status MountCore::rename(const Caller& caller, Node parent, std::string_view nam
   if (same_file) return {};
   names.now(view->file(moved.inode), moved);
   names.now(to, new_name, moved.inode);
-  names.now(from, name, flags & kExchange ? replaced.inode : InodeId());
+  // What hides the old name is asked for when somebody looks.
+  if ((flags & kWhiteout) == 0)
+    names.now(from, name, flags & kExchange ? replaced.inode : InodeId());
   nodes_.renamed({view->slot, incarnation_of(*view, moved), moved.inode}, new_parent.inode,
                  new_name);
   if (flags & kExchange) {

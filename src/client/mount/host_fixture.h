@@ -89,6 +89,7 @@ class NoIncarnations final : public Incarnations {
   void forget(FileKey, Node) override { ++forgotten; }
   void local_write(FileKey, std::uint64_t, ByteSpan) override {}
   void local_truncate(FileKey, std::uint64_t) override {}
+  void local_zero(FileKey, std::uint64_t, std::uint64_t) override {}
   void local_commit(FileKey, std::uint64_t, const FileState&) override {}
   void remote_change(FileKey) override { ++remote_changes; }
   Status warm(FileKey, const FileState&) override { return {}; }

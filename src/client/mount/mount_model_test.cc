@@ -1,7 +1,9 @@
 // Random work on two hosts in turn against a model, with calls and answers lost on the way:
 // everything that was answered is true on both hosts, and nothing was done twice.
 #include <gtest/gtest.h>
+#include <linux/falloc.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <variant>
@@ -44,7 +46,7 @@ class MountModel {
     // open at once.
     if (host_ != last_) cluster_.clock.advance(std::chrono::milliseconds(1100));
     last_ = host_;
-    switch (rng_.below(9)) {
+    switch (rng_.below(10)) {
       case 0:
         return make_file();
       case 1:
@@ -61,6 +63,8 @@ class MountModel {
         return link();
       case 7:
         return truncate();
+      case 8:
+        return zero();
       default:
         return list();
     }
@@ -221,6 +225,35 @@ class MountModel {
     ASSERT_TRUE(host_->truncate(at.path, length).ok());
     file->bytes.resize(length);
     EXPECT_EQ(host_->stat(at.path)->length, length);
+  }
+
+  /// Between writes that are not committed when it comes, and looked for as holes.
+  void zero() {
+    const Place at = place();
+    const auto file = at.node == nullptr ? nullptr : file_of(*at.node);
+    if (!file) return;
+    const auto handle = host_->open(at.path, O_RDWR);
+    ASSERT_TRUE(handle.ok()) << at.path << handle.status().to_string();
+    const std::uint64_t offset = rng_.below(20'000), length = 1 + rng_.below(9000);
+    const std::string bytes(length, 'z');
+    ASSERT_TRUE(host_->pwrite(*handle, offset, bytes).ok());
+    if (file->bytes.size() < offset + length) file->bytes.resize(offset + length);
+    file->bytes.replace(offset, length, bytes);
+    const bool punch = rng_.one_in(2);
+    const std::uint64_t from = offset + rng_.below(length), end = from + 1 + rng_.below(5000);
+    const int mode = punch ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE : FALLOC_FL_ZERO_RANGE;
+    ASSERT_TRUE(
+        host_->vfs()
+            .fallocate(host_->caller(), *handle, static_cast<std::uint32_t>(mode), from, end - from)
+            .ok());
+    if (!punch && file->bytes.size() < end) file->bytes.resize(end);
+    for (std::uint64_t i = from; i < std::min<std::uint64_t>(end, file->bytes.size()); ++i)
+      file->bytes[i] = '\0';
+    const auto hole = host_->vfs().seek(host_->caller(), *handle, offset, SEEK_HOLE);
+    ASSERT_TRUE(hole.ok()) << hole.status().to_string();
+    EXPECT_EQ(*hole, from);
+    EXPECT_TRUE(host_->close(*handle).ok());
+    EXPECT_TRUE(*host_->read_file(at.path) == file->bytes) << at.path;
   }
 
   void list() { check_names(kRoot, *root_); }

@@ -18,8 +18,9 @@ Result<Attributes> MountCore::gate(View& view, Node node, std::uint32_t flags, c
                                    bool check_name) {
   if (view.frozen()) return SL_TRY(fetch(view, node.inode, caller.unique)).value;
   if (!truncates(flags) && exclusive(view)) {
-    // Nobody else can have changed it.
-    if (const auto known = names_.attributes(*view.attached, node.inode)) return known->value;
+    // Nobody else can have changed it. What its flags forbid is the server's to say.
+    const auto known = names_.attributes(*view.attached, node.inode);
+    if (known && !(writes(flags) && known->value.flags != 0)) return known->value;
   }
   if (!truncates(flags)) return gate_call(view, node, flags, caller, check_name);
 
@@ -44,6 +45,7 @@ Result<Attributes> MountCore::gate_call(View& view, Node node, std::uint32_t fla
   request.set_known_version(nodes_.content({view.slot, 0, node.inode}).pages);
   request.set_write(writes(flags));
   request.set_truncate(truncates(flags));
+  request.set_append((flags & O_APPEND) != 0);
   const auto by = nodes_.found_by(node);
   if (check_name && by) {
     request.set_parent(by->parent.value);
@@ -171,19 +173,42 @@ Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::s
     return create_by_opening(caller, parent, name, flags);
   }
   SL_TRY(made.status());
-  Created created;
-  created.entry = entry_reply(*view, parent.inode, name, *made, options_.names.shared_ttl);
-  const auto file = open_files_.get(view->file(made->inode));
+  const EntryReply entry = entry_reply(*view, parent.inode, name, *made, options_.names.shared_ttl);
+  return open_created(*view, caller, entry, flags, *made);
+}
+
+Result<Vfs::Created> MountCore::open_created(View& view, const Caller& caller,
+                                             const EntryReply& entry, std::uint32_t flags,
+                                             const Attributes& made) {
+  const auto file = open_files_.get(view.file(made.inode));
   file->opened(writes(flags));
-  file->learn(made->state());
-  Result<OpenReply> opened = serve(*view, created.entry.node, flags, caller, file, *made, true);
-  if (!opened.ok()) {
-    close_counted(*file, writes(flags));
-    forget(created.entry.node, 1);  // the kernel does not hear of it
-    return opened.status();
-  }
-  created.open = *opened;
-  return created;
+  if (made.nlink == 0) file->mark_unlinked(true);
+  file->learn(made.state());
+  Result<OpenReply> opened = serve(view, entry.node, flags, caller, file, made, true);
+  if (opened.ok()) return Created{entry, *opened};
+  close_counted(*file, writes(flags));
+  forget(entry.node, 1);  // the kernel does not hear of it
+  return opened.status();
+}
+
+Result<Vfs::Created> MountCore::create_unnamed(const Caller& caller, Node directory,
+                                               std::uint32_t mode, std::uint32_t flags) {
+  View* view = SL_TRY(changeable(directory));
+  pb::CreateRequest request;
+  request.set_parent(directory.inode.value);
+  request.mutable_caller()->set_uid(caller.uid);
+  request.mutable_caller()->set_gid(caller.gid);
+  request.set_mode((mode & 07777 & ~caller.umask) | S_IFREG);
+  request.set_unnamed(true);
+  request.set_linkable((flags & O_EXCL) == 0);
+  const NameCache::Question question = names_.ask();
+  const Requests::Number number = sessions_.requests().begin(caller.unique);
+  pb::NewEntry reply;
+  SL_TRY(call(*view, &MetaService::create, request, &reply, caller.unique, number.value()));
+  const Attributes made = attributes_of(reply.attributes());
+  names_.learn_attributes(question, view->branch(), made);
+  const EntryReply entry = entry_reply(*view, directory.inode, {}, made, options_.names.shared_ttl);
+  return open_created(*view, caller, entry, flags, made);
 }
 
 Result<Vfs::Created> MountCore::create_by_opening(const Caller& caller, Node parent,

@@ -164,7 +164,7 @@ TEST_F(Posix, RenameFlagsAndPlaces) {
   ASSERT_TRUE(host.write_file("/volumes/v/a", "a").ok());
   ASSERT_TRUE(host.write_file("/volumes/v/d/b", "b").ok());
   EXPECT_EQ(host.rename("/volumes/v/a", "/volumes/v/d/b", 1).code(), Errc::exists);
-  EXPECT_EQ(host.rename("/volumes/v/a", "/volumes/v/d/b", 4).code(), Errc::invalid);
+  EXPECT_EQ(host.rename("/volumes/v/a", "/volumes/v/d/b", 8).code(), Errc::invalid);
   ASSERT_TRUE(host.rename("/volumes/v/a", "/volumes/v/d/b", 2).ok());
   EXPECT_EQ(*host.read_file("/volumes/v/a"), "b");
   EXPECT_EQ(*host.read_file("/volumes/v/d/b"), "a");
@@ -399,15 +399,70 @@ TEST_F(Posix, SpaceAndHoles) {
   EXPECT_EQ(host.stat("/volumes/v/f")->length, far + 100'000);
   EXPECT_EQ(*host.pread(handle, static_cast<std::uint32_t>(far + 8190), 4),
             std::string("bb\0\0", 4));
-  const Status punched = host.vfs().fallocate(host.caller(), handle,
-                                              FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096);
-  if (punched.ok()) {
-    EXPECT_EQ(*seek(0, SEEK_DATA), 4096u);
-    EXPECT_EQ(*host.pread(handle, 4095, 2), std::string("\0a", 2));
-  } else {
-    EXPECT_EQ(punched.code(), Errc::unsupported);
-  }
+  constexpr std::uint32_t kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  ASSERT_TRUE(host.pwrite(handle, 4090, "over").ok()) << "dirty where the hole begins";
+  ASSERT_TRUE(host.vfs().fallocate(host.caller(), handle, kPunch, 0, 4092).ok());
+  EXPECT_EQ(*seek(0, SEEK_DATA), 4092u);
+  EXPECT_EQ(*host.pread(handle, 4091, 4), std::string("\0era", 4));
   ASSERT_TRUE(host.close(handle).ok());
+}
+
+TEST_F(Posix, DirtyBytesTakeBlocksWhereTheyAre) {
+  const std::uint64_t handle = *host.create("/volumes/v/f");
+  ASSERT_TRUE(host.truncate("/volumes/v/f", 1 << 30).ok());
+  EXPECT_EQ(host.stat("/volumes/v/f")->blocks, 0u);
+  ASSERT_TRUE(host.pwrite(handle, 1 << 20, std::string(51'200, 'a')).ok());
+  EXPECT_EQ(host.stat("/volumes/v/f")->blocks, 100u);
+  ASSERT_TRUE(host.pwrite(handle, (1 << 20) + 512, std::string(512, 'b')).ok());
+  EXPECT_EQ(host.stat("/volumes/v/f")->blocks, 100u);
+  ASSERT_TRUE(host.vfs().flush(host.caller(), handle).ok());
+  EXPECT_EQ(host.stat("/volumes/v/f")->blocks, 100u);
+  ASSERT_TRUE(host.close(handle).ok());
+}
+
+TEST_F(Posix, AFileWithoutANameKeepsItsBytesWhenItGetsOne) {
+  const Node root = *host.walk("/volumes/v");
+  const auto made = host.vfs().create_unnamed(host.caller(), root, 0600, O_RDWR);
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  const std::uint64_t handle = made->open.handle;
+  EXPECT_EQ(made->entry.attributes.stat.nlink, 0u);
+  ASSERT_TRUE(host.pwrite(handle, 0, "unflushed").ok());
+  host.beat();
+  EXPECT_EQ(names_of(*host.list("/volumes/v")), (std::vector<std::string>{".", ".."}));
+  const auto linked = host.vfs().link(host.caller(), made->entry.node, root, "f");
+  ASSERT_TRUE(linked.ok()) << linked.status().to_string();
+  host.vfs().forget(linked->node, 2);
+  ASSERT_TRUE(host.close(handle).ok());
+  EXPECT_EQ(*host.read_file("/volumes/v/f"), "unflushed");
+  EXPECT_EQ(host.stat("/volumes/v/f")->nlink, 1u);
+}
+
+TEST_F(Posix, AWhiteoutIsSeenAtOnce) {
+  ASSERT_TRUE(host.write_file("/volumes/v/a", "a").ok());
+  ASSERT_TRUE(host.rename("/volumes/v/a", "/volumes/v/b", 4).ok());
+  EXPECT_TRUE(S_ISCHR(host.stat("/volumes/v/a")->mode));
+  EXPECT_EQ(host.stat("/volumes/v/a")->rdev, 0u);
+  EXPECT_EQ(*host.read_file("/volumes/v/b"), "a");
+}
+
+TEST_F(Posix, FlagsForbidWithTheLeaseToo) {
+  ASSERT_TRUE(host.write_file("/volumes/v/f", "old").ok());
+  const Node node = *host.walk("/volumes/v/f");
+  const std::uint64_t handle = *host.open("/volumes/v/f", O_RDWR);
+  ASSERT_TRUE(host.pwrite(handle, 0, "new").ok());
+  ASSERT_TRUE(host.vfs().set_flags(host.caller(), node, kImmutable).ok()) << "written before";
+  EXPECT_EQ(*host.vfs().get_flags(host.caller(), node), kImmutable);
+  EXPECT_EQ(host.open("/volumes/v/f", O_RDWR).code(), Errc::not_permitted);
+  EXPECT_TRUE(host.open("/volumes/v/f", O_RDONLY).ok());
+  ASSERT_TRUE(host.pwrite(handle, 0, "bad").ok());
+  EXPECT_EQ(host.vfs().flush(host.caller(), handle).code(), Errc::not_permitted);
+  EXPECT_EQ(*host.read_file("/volumes/v/f"), "new");
+  ASSERT_TRUE(host.vfs().set_flags(host.caller(), node, kAppendOnly).ok());
+  EXPECT_EQ(host.open("/volumes/v/f", O_WRONLY).code(), Errc::not_permitted);
+  const std::uint64_t appending = *host.open("/volumes/v/f", O_WRONLY | O_APPEND);
+  ASSERT_TRUE(host.pwrite(appending, 0, "er", {.append = true}).ok());
+  EXPECT_TRUE(host.close(appending).ok());
+  EXPECT_EQ(*host.read_file("/volumes/v/f"), "newer");
 }
 
 TEST_F(Posix, StatFs) {

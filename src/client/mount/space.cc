@@ -12,6 +12,12 @@ namespace starlane::client {
 namespace {
 
 constexpr std::uint64_t kCopyLimit = 1_GiB;  // of one call: 16 chunks a transaction
+constexpr std::uint32_t kSeekChunks = 16;    // of one answer: a chunk may have thousands of entries
+constexpr std::uint64_t kUnlimitedFiles = std::uint64_t{1} << 32;
+
+bool zeroes(std::uint32_t mode) {
+  return (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0;
+}
 
 }  // namespace
 
@@ -42,12 +48,8 @@ Status MountCore::fallocate(const Caller& caller, std::uint64_t id, std::uint32_
     attributes = attributes_of(reply);
     names.now(file.key, attributes);
   }
-  // Only an extension can be mirrored into what is mapped; zeroes in the middle cannot.
-  const bool extends = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) == 0;
-  if (!extends)
-    incarnations_.remote_change(file.key);
-  else if (attributes.length > old.length)
-    incarnations_.local_truncate(file.key, attributes.length);
+  if (zeroes(mode)) incarnations_.local_zero(file.key, offset, length);
+  if (attributes.length > old.length) incarnations_.local_truncate(file.key, attributes.length);
   content_changed(view, file, previous, attributes);
   return {};
 }
@@ -107,66 +109,84 @@ Result<std::uint64_t> MountCore::seek(const Caller& caller, std::uint64_t id, st
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
   if (whence != SEEK_DATA && whence != SEEK_HOLE)
     return {Errc::invalid, "only SEEK_DATA and SEEK_HOLE"};
-  if (!handle->view->frozen()) io_.push_out(handle->file->key);
-  const Believed<Attributes> believed =
-      SL_TRY(fetch(*handle->view, handle->file->key.inode, caller.unique));
-  const std::uint64_t length = believed.value.length;
-  if (offset >= length) return {Errc::no_device, "beyond the end of the file"};
-  return seek_in_map(*handle, offset, whence == SEEK_DATA, length, caller.unique);
+  if (!handle->view->frozen()) {
+    fetch_mapped(*handle->view, *handle->file);
+    io_.push_out(handle->file->key);
+  }
+  const auto what = whence == SEEK_DATA ? HoleSearch::For::data : HoleSearch::For::hole;
+  return seek_in_map(*handle, offset, what, caller.unique);
 }
 
-Result<std::uint64_t> MountCore::seek_in_map(FileHandle& handle, std::uint64_t offset, bool data,
-                                             std::uint64_t length, std::uint64_t unique) {
-  constexpr std::uint32_t kChunks = 256;  // of one call
-  std::uint64_t at = offset;              // all before is of the other kind
-  for (std::uint64_t first = offset / kChunkSize; first * kChunkSize < length; first += kChunks) {
-    pb::FileMapRequest request;
-    request.set_inode(handle.file->key.inode.value);
+void MountCore::fetch_mapped(const View& view, OpenFile& file) {
+  if (!file.has_writer() || !file.open_cached()) return;
+  notifier_->invalidate_inode({view.slot, 0, file.key.inode}, 0, 0);
+}
+
+Result<std::uint64_t> MountCore::seek_in_map(FileHandle& handle, std::uint64_t offset,
+                                             HoleSearch::For what, std::uint64_t unique) {
+  HoleSearch search(what, offset);
+  pb::FileMapRequest request;
+  request.set_inode(handle.file->key.inode.value);
+  request.set_chunks(kSeekChunks);
+  request.set_skip_holes(true);
+  for (std::uint64_t first = offset / kChunkSize; first <= UINT32_MAX;) {
     request.set_first_chunk(static_cast<std::uint32_t>(first));
-    request.set_chunks(kChunks);
     pb::FileMapReply reply;
     SL_TRY(node_status(call(*handle.view, &MetaService::file_map, request, &reply, unique)));
+    if (offset >= reply.length()) return {Errc::no_device, "beyond the end of the file"};
     for (const pb::Chunk& chunk : reply.chunks()) {
-      for (const DataRange& range : data_of(chunk)) {
-        const std::uint64_t begin = chunk.index() * kChunkSize + range.begin;
-        const std::uint64_t end = std::min(chunk.index() * kChunkSize + range.end, length);
-        if (end <= at || begin >= length) continue;
-        if (data) return std::max(at, begin);
-        if (begin > at) return at;  // a hole before this data
-        at = end;
-      }
+      if (const auto found = search.look(chunk, reply.length())) return *found;
+      first = std::uint64_t{chunk.index()} + 1;
     }
+    const bool end = reply.chunks_size() < static_cast<int>(kSeekChunks);
+    if (!end && first * kChunkSize < reply.length()) continue;
+    if (what == HoleSearch::For::data) break;
+    return std::min(search.reached(), reply.length());
   }
-  if (data) return {Errc::no_device, "no data beyond"};
-  return std::min(at, length);
+  return {Errc::no_device, "no data beyond"};
 }
 
 // ---- Volumes ----
 
+/// What a volume uses is exactly what its files hold; it is followed by the room that it may still
+/// take: of its quota, or of the whole store.
 Result<StatFs> MountCore::stat_fs(const Caller& caller, Node node) {
-  StatFs answer;
-  if (node.slot == 0) return answer;  // nothing can be stored here
+  if (node.slot == 0) return stat_site(caller);
   View* view = SL_TRY(views_.at(node.slot));
   pb::NodeRequest request;
   request.set_inode(node.inode.value);
   pb::StatFsReply reply;
   SL_TRY(call(*view, &MetaService::stat_fs, request, &reply, caller.unique));
-  const std::uint64_t unit = answer.block_size;
-  std::uint64_t total = reply.total_bytes();
-  std::uint64_t left = view->frozen() ? 0 : reply.free_bytes();
-  if (view->frozen()) total = reply.live_bytes();
-  if (reply.quota_bytes() != 0) {
-    total = reply.quota_bytes();
-    const std::uint64_t unused = total - std::min(total, reply.live_bytes());
-    left = reply.total_bytes() == 0 ? unused : std::min(unused, reply.free_bytes());
-  }
-  answer.blocks = total / unit;
-  answer.blocks_free = left / unit;
-  constexpr std::uint64_t kUnlimitedFiles = std::uint64_t{1} << 32;
-  const std::uint64_t files =
-      reply.quota_inodes() != 0 ? reply.quota_inodes() : reply.inodes() + kUnlimitedFiles;
-  answer.files = view->frozen() ? reply.inodes() : files;
-  answer.files_free = view->frozen() ? 0 : files - std::min(files, reply.inodes());
+  const std::uint64_t used = reply.live_bytes();
+  const std::uint64_t room = view->frozen() ? 0 : reply.free_bytes();
+  const bool limited = reply.quota_bytes() != 0;
+  const std::uint64_t total = limited ? std::max(reply.quota_bytes(), used) : used + room;
+  StatFs answer;
+  answer.blocks = total / answer.block_size;
+  answer.blocks_free = answer.blocks - std::min(answer.blocks, divide_up(used, answer.block_size));
+  // Targets that have not said yet how much they have limit nothing.
+  const bool unknown = limited && reply.total_bytes() == 0;
+  answer.blocks_available =
+      unknown ? answer.blocks_free : std::min(answer.blocks_free, room / answer.block_size);
+  answer.files = reply.quota_inodes() != 0 ? reply.quota_inodes() : reply.inodes();
+  if (reply.quota_inodes() == 0 && !view->frozen()) answer.files += kUnlimitedFiles;
+  answer.files_free = answer.files - std::min(answer.files, reply.inodes());
+  return answer;
+}
+
+/// Of the mount's own tree: what the targets have, and all files of all volumes.
+Result<StatFs> MountCore::stat_site(const Caller& caller) {
+  MetaRetry& retry = sessions_.retry();
+  pb::StatFsReply space;
+  SL_TRY(retry.call(&MetaService::stat_fs, Call{}, pb::NodeRequest(), &space, caller.unique));
+  pb::ListVolumesReply volumes;
+  SL_TRY(retry.call(&MetaService::volume_list, Call{}, pb::Empty(), &volumes, caller.unique));
+  StatFs answer;
+  answer.blocks = space.total_bytes() / answer.block_size;
+  answer.blocks_free = answer.blocks_available = space.free_bytes() / answer.block_size;
+  for (const pb::Volume& volume : volumes.volumes()) answer.files += volume.inodes();
+  answer.files_free = kUnlimitedFiles;
+  answer.files += answer.files_free;
   return answer;
 }
 

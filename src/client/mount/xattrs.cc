@@ -47,7 +47,11 @@ Result<std::string> MountCore::get_xattr(const Caller& caller, Node node, std::s
 Result<std::vector<std::string>> MountCore::list_xattrs(const Caller& caller, Node node) {
   if (node.slot == 0) return std::vector<std::string>();
   View* view = SL_TRY(views_.at(node.slot));
-  return *SL_TRY(xattr_names(*view, node.inode, caller.unique));
+  std::vector<std::string> names = *SL_TRY(xattr_names(*view, node.inode, caller.unique));
+  // As other file systems do: those who may not read them do not see them.
+  if (caller.uid != 0)
+    std::erase_if(names, [](auto& name) { return name.starts_with("trusted."); });
+  return names;
 }
 
 Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view name,

@@ -29,6 +29,7 @@ Attributes attributes_of(const pb::Attributes& wire) {
       .ctime = time_of(wire.ctime()),
       .version = wire.version(),
       .generation = wire.generation(),
+      .flags = wire.flags(),
       .parent = InodeId(wire.parent()),
   };
 }
@@ -54,10 +55,9 @@ Stat stat_of(ViewId view, const Attributes& attributes, const std::optional<Dirt
   };
   if (dirty) {
     // What is not committed counts as held: a file with data and no blocks looks like a hole to cp
-    // and tar.
-    if (dirty->length > stat.length) stat.blocks += (dirty->length - stat.length + 511) / 512;
-    stat.blocks = std::max<std::uint64_t>(stat.blocks, 1);
+    // and tar. Never more than the file is long: what lies over data will not add to it.
     stat.length = std::max(stat.length, dirty->length);
+    stat.blocks = (std::min(attributes.bytes + dirty->bytes, stat.length) + 511) / 512;
     stat.mtime = std::max(stat.mtime, dirty->mtime);
     stat.ctime = std::max(stat.ctime, dirty->mtime);
   }

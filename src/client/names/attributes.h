@@ -24,6 +24,7 @@ struct Attributes {
   WallTime atime, mtime, ctime;
   std::uint64_t version = 0;
   std::uint32_t generation = 0;
+  std::uint32_t flags = 0;  // kImmutable, kAppendOnly
   InodeId parent;
 
   bool is_directory() const;

@@ -154,6 +154,13 @@ TEST(HolesTest, LaterEntriesShadow) {
   add(160, 10, pb::SliceEntry::DATA);
   add(200, 10, pb::SliceEntry::DATA);
   add(210, 5, pb::SliceEntry::DATA);
+  const auto look = [&](HoleSearch::For what, std::uint64_t at, std::uint64_t length) {
+    return HoleSearch(what, at).look(chunk, length).value_or(UINT64_MAX);
+  };
+  const DataRange first = data_of(chunk).front();
+  EXPECT_EQ(look(HoleSearch::For::data, 0, kChunkSize), first.begin);
+  EXPECT_EQ(look(HoleSearch::For::hole, first.begin, kChunkSize), first.end);
+  EXPECT_EQ(look(HoleSearch::For::data, first.begin, first.begin), UINT64_MAX);
   EXPECT_EQ(data_of(chunk),
             (std::vector<DataRange>{{100, 150}, {160, 170}, {200, 215}, {350, 400}}));
 }

@@ -129,6 +129,14 @@ Status CacheFile::truncate(std::uint64_t length) {
   return {};
 }
 
+Status CacheFile::zero(std::uint64_t offset, std::uint64_t length) {
+  if (::fallocate(writable_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(offset), static_cast<off_t>(length)) != 0) {
+    return system_error("cannot zero a part of a file of the node cache", errno);
+  }
+  return {};
+}
+
 Result<std::unique_ptr<CacheMount>> CacheMount::make(std::uint64_t limit_bytes) {
   UniqueFd writable = SL_TRY(mount_tmpfs(limit_bytes));
   UniqueFd read_only = SL_TRY(read_only_view(writable.get()));

@@ -29,6 +29,8 @@ class CacheFile {
   /// All of it, or no_space.
   Status write(std::uint64_t offset, ByteSpan bytes);
   Status truncate(std::uint64_t length);
+  /// Zeros a range, as far as the file reaches.
+  Status zero(std::uint64_t offset, std::uint64_t length);
 
  private:
   const UniqueFd writable_;

@@ -485,6 +485,17 @@ void NodeCache::local_truncate(FileKey key, std::uint64_t length) {
   if (copy) grown(key, copy, copy->file->truncate(length));
 }
 
+void NodeCache::local_zero(FileKey key, std::uint64_t offset, std::uint64_t length) {
+  if (tracked_.load(std::memory_order_relaxed) == 0) return;
+  Freed freed;
+  CopyPointer copy;
+  {
+    MutexLock lock(m_);
+    copy = mirror_of(key, freed);
+  }
+  if (copy) grown(key, copy, copy->file->zero(offset, length));
+}
+
 void NodeCache::grown(FileKey key, const CopyPointer& copy, const Status& written) {
   Freed freed;
   MutexLock lock(m_);

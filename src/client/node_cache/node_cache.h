@@ -34,6 +34,8 @@ class NodeCache final : public Incarnations {
   void release(FileKey file, Node node, bool writer) override SL_EXCLUDES(m_);
   void forget(FileKey file, Node node) override SL_EXCLUDES(m_);
   void local_write(FileKey file, std::uint64_t offset, ByteSpan bytes) override SL_EXCLUDES(m_);
+  void local_zero(FileKey file, std::uint64_t offset, std::uint64_t length) override
+      SL_EXCLUDES(m_);
   void local_truncate(FileKey file, std::uint64_t length) override SL_EXCLUDES(m_);
   void local_commit(FileKey file, std::uint64_t previous, const FileState& current) override
       SL_EXCLUDES(m_);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -181,6 +182,13 @@ TEST_F(NodeCacheTest, AWriterIsMovedAwayFromTheCopyAndNeverPassedThrough) {
   char got[5];
   EXPECT_EQ(::pread(read.backing_fd, got, 5, 5), 5);
   EXPECT_EQ(std::string_view(got, 5), "hello");
+  cache->local_zero(file(10), 6, 3);
+  EXPECT_EQ(::pread(read.backing_fd, got, 5, 5), 5);
+  EXPECT_EQ(std::string_view(got, 5), std::string_view("h\0\0\0o", 5));
+  cache->local_zero(file(10), kLength - 1, kLength);
+  struct stat status {};
+  EXPECT_EQ(::fstat(read.backing_fd, &status), 0);
+  EXPECT_EQ(status.st_size, static_cast<off_t>(kLength)) << "as far as the file reaches";
   EXPECT_EQ(notifier.attributes, 1U);
   cache->release(file(10), writer, true);
   Node again;

@@ -64,7 +64,7 @@ void DirtyFile::show(std::shared_ptr<Extent> extent, std::uint64_t offset, std::
   length = std::max(length, end);
   auto* const tail = parts.ending_at(offset);
   if (tail != nullptr && tail->second.value.extent == extent && !parts.touches(offset, end)) {
-    tail->second.end = end;
+    parts.extend(tail->second, end);
     return;
   }
   const std::uint64_t from = offset - extent->offset;

@@ -20,6 +20,7 @@ Status for_application(const Status& status) {
     case Errc::quota:
     case Errc::file_too_large:
     case Errc::read_only:
+    case Errc::not_permitted:
       return status;
     case Errc::fenced:
       return Status(Errc::io, "writes were lost: the server had ended the session");

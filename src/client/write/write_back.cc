@@ -156,7 +156,7 @@ std::optional<DirtyState> WriteBack::dirty(FileKey key) {
   if (!file) return std::nullopt;
   MutexLock lock(file->m);
   if (!file->is_dirty()) return std::nullopt;
-  return DirtyState{file->length, file->mtime};
+  return DirtyState{file->length, file->parts.bytes(), file->mtime};
 }
 
 WriteBack::Shown WriteBack::show(FileKey key, std::uint64_t begin, std::uint64_t end) {

@@ -37,8 +37,10 @@ Status set_times(Change& change, const pb::SetAttributesRequest& request, Node& 
 
 /// Bits that a write takes away are no change that anybody asked for.
 Status check_flags(const pb::SetAttributesRequest& request, const InodeRow& row) {
+  const bool given_times = (request.has_atime() && !request.atime_now()) ||
+                           (request.has_mtime() && !request.mtime_now());
   const bool given = request.has_mode() || request.has_uid() || request.has_gid() ||
-                     request.has_length() || request.has_atime() || request.has_mtime();
+                     request.has_length() || given_times;
   if (given) return may_change(row);
   if (request.atime_now() || request.mtime_now()) return may_touch(row);
   return {};

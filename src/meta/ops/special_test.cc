@@ -84,9 +84,7 @@ class Special : public testing::Test {
     request.set_length(10);
     return ask(&MetaService::fallocate, request).status();
   }
-  std::int64_t live(What what) {
-    return site.total(accumulator_key(user.branch, InodeId{}, what));
-  }
+  std::int64_t live(What what) { return site.total(accumulator_key(user.branch, InodeId{}, what)); }
   void let_pass(int beats, const std::vector<std::uint64_t>& held = {}) {
     for (int i = 0; i < beats; ++i) {
       site.clock.advance(site.heartbeat);

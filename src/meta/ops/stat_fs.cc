@@ -1,3 +1,5 @@
+// stat_fs: what a volume holds and may hold, and what the targets have; without a branch the latter
+// alone.
 #include <algorithm>
 
 #include "meta/messages.h"
@@ -5,9 +7,21 @@
 
 namespace starlane::meta {
 
+namespace {
+
+void put_capacity(const Context& context, pb::StatFsReply* reply) {
+  const Capacity::Space space = context.capacity.sum();
+  reply->set_total_bytes(space.total_bytes);
+  reply->set_free_bytes(space.free_bytes);
+}
+
+}  // namespace
+
 Status op_stat_fs(Context& context, const Call&, const pb::NodeRequest& request,
                   pb::StatFsReply* reply) {
   const BranchId branch{request.on().branch()};
+  put_capacity(context, reply);
+  if (!branch) return {};
   return context.read([&](kv::Transaction& t) -> Status {
     const HeadRow head = SL_TRY(read_head(t, branch));
     const std::vector<std::int64_t> used =
@@ -17,9 +31,6 @@ Status op_stat_fs(Context& context, const Call&, const pb::NodeRequest& request,
     reply->set_inodes(static_cast<std::uint64_t>(std::max<std::int64_t>(used[1], 0)));
     reply->set_quota_bytes(head.quota_bytes);
     reply->set_quota_inodes(head.quota_inodes);
-    const Capacity::Space space = context.capacity.sum();
-    reply->set_total_bytes(space.total_bytes);
-    reply->set_free_bytes(space.free_bytes);
     return {};
   });
 }
