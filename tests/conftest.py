@@ -18,6 +18,7 @@ BINARY = pathlib.Path(os.environ.get("STARLANE_BINARY", ROOT / "build/release/bi
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption("--random-seconds", type=float, default=20, help="how long the random work of test_space.py takes in all")
 
 
 def pytest_configure(config):
