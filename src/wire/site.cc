@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -30,18 +31,27 @@ std::string new_uuid() {
   return text;
 }
 
+/// Makes the names in a directory survive power loss.
+Status sync_directory(const fs::path& directory) {
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0)
+    return system_error("cannot sync the directory " + directory.string(), errno);
+  return {};
+}
+
+/// All or nothing, and durable: what follows is lost without it, however well it was synced.
 Status write_identity(const fs::path& file, const std::string& cluster) {
   const fs::path draft = file.string() + ".new";
-  {
-    std::ofstream out(draft);
-    out << nlohmann::json{{"what", "starlane site"}, {"format", kFormat}, {"cluster", cluster}}
-               .dump(2)
-        << "\n";
-    if (!out.flush()) return Status(Errc::io, "cannot write " + draft.string());
-  }
-  std::error_code failed;
-  fs::rename(draft, file, failed);
-  return failed ? system_error("rename " + draft.string(), failed.value()) : Status();
+  const std::string text =
+      nlohmann::json{{"what", "starlane site"}, {"format", kFormat}, {"cluster", cluster}}.dump(2) +
+      "\n";
+  const UniqueFd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::fsync(fd.get()) != 0)
+    return system_error("cannot write " + draft.string(), errno);
+  if (::rename(draft.c_str(), file.c_str()) != 0)
+    return system_error("rename " + draft.string(), errno);
+  return sync_directory(file.parent_path());
 }
 
 Result<std::string> read_identity(const fs::path& file) {
@@ -98,6 +108,7 @@ Result<Site> Site::open_or_create(const fs::path& directory) {
     if (!fs::exists(absolute / "key", failed))
       SL_TRY(net::make_key_file((absolute / "key").string()));
     SL_TRY(write_identity(absolute / "site.json", new_uuid()));
+    SL_TRY(sync_directory(absolute.parent_path()));
   }
   SL_TRY(make_directories(absolute));
   return open(absolute);
