@@ -225,6 +225,37 @@ TEST_P(PowerLoss, UnderManyThreads) {
   }
 }
 
+/// What a killed process had written, and the next one acknowledged as synced, is there.
+void kill_sync_and_cut(std::uint64_t seed, MemDevice::Crash how) {
+  TempDirectory directory;
+  MemDevice device({.seed = seed, .traits = {.alignment = seed % 2 ? kDiskPage : 1}});
+  const auto options = [&] {
+    return small_segments(options_for(device, directory.path() + "/index"));
+  };
+  Model model;
+  for (std::uint64_t life = 0; life < 3; ++life) {
+    auto store = open_or_die(options());
+    model.check_against(*store, false);
+    if (testing::Test::HasFatalFailure()) return;
+    const auto ids = model.accepted();
+    if (store->sync({}, kTarget).ok()) model.synced(ids);
+    if (life == 2) break;
+    work(*store, model, seed + life, 1 + life * 1000, 40, [] { return false; });
+    device.crash(MemDevice::Crash::kill);
+  }
+  device.crash(how);
+  model.check_against(*open_or_die(options()), true);
+}
+
+TEST_P(PowerLoss, AfterAKillAndASync) {
+  for (int i = 0; i < 12 * rounds(); ++i) {
+    const std::uint64_t seed = random_seed();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    kill_sync_and_cut(seed, GetParam());
+    if (HasFatalFailure()) return;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, PowerLoss,
                          testing::Values(MemDevice::Crash::drop, MemDevice::Crash::tear),
                          [](const auto& each) {

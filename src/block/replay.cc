@@ -78,6 +78,9 @@ Status Replay::scan(std::uint64_t segment, std::uint64_t from) {
   window.segment = segment;
   window.file_size = SL_TRY(window.file->size());
   window.memory = buffer.span();
+  // What a killed process wrote may lie in the kernel's memory only. No sync of ours would cover
+  // it, and the index is about to say that it is there.
+  if (window.file_size > from) SL_TRY(window.file->sync());
   std::uint64_t at = from, end = from, sequence = 0;
   log_.scanned_to(segment, end, sequence);
   while (at + kHeaderBytes <= window.file_size) {

@@ -66,6 +66,7 @@ SegmentLog::SegmentLog(Disk& disk, const Options& options)
 }
 
 Status SegmentLog::open(const std::map<std::uint64_t, SegmentMark>& marks) {
+  SL_TRY(disk_.sync_directory());  // a process may have been killed before it did
   const auto names = SL_TRY(disk_.list());
   MutexLock lock(m_);
   for (const auto& [number, mark] : marks) next_segment_ = std::max(next_segment_, number + 1);

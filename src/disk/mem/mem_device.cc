@@ -204,8 +204,10 @@ void MemDevice::tear_names(Crash how) {
 
 void MemDevice::crash(Crash how) {
   MutexLock lock(m_);
-  tear_names(how);
-  for (auto& [name, inode] : names_) tear_inode(*inode, how);
+  if (how != Crash::kill) {
+    tear_names(how);
+    for (auto& [name, inode] : names_) tear_inode(*inode, how);
+  }
   ++life_;
   cut_ = locked_ = tearing_ = false;
   cut_at_.reset();

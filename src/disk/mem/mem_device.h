@@ -25,8 +25,8 @@ class MemDevice {
   };
 
   /// drop: nothing unsynced is left. tear: each unsynced sector, size and name is left or lost by
-  /// the seed.
-  enum class Crash : std::uint8_t { drop, tear };
+  /// the seed. kill: only the process dies; everything is left, synced or not as before.
+  enum class Crash : std::uint8_t { drop, tear, kill };
   enum class Action : std::uint8_t { read, write, sync, punch, other };
 
   explicit MemDevice(Options options);
@@ -40,7 +40,8 @@ class MemDevice {
   /// have happened. From then on everything fails until crash().
   void cut_after(std::uint64_t n) SL_EXCLUDES(m_);
   bool is_cut() const SL_EXCLUDES(m_);
-  /// What remains after power loss. Disks opened before fail for ever; the lock is free again.
+  /// What remains after power loss, or a death. Disks opened before fail for ever; the lock is free
+  /// again.
   void crash(Crash how) SL_EXCLUDES(m_);
 
   /// The next `count` actions of this kind fail so.
