@@ -30,7 +30,8 @@ Result<std::uint64_t> IdAllocator::take(BranchId branch, std::uint32_t count) {
   if (const auto cached = take_cached(branch, count)) return *cached;
   Range range;
   const std::string key = id_pool_key(pool_, branch);
-  const Status drawn = kv::run(engine_, kv::Durability::ordered, [&](kv::Transaction& t) -> Status {
+  // Durable before one of them is used: after power loss a number must not name two things.
+  const Status drawn = kv::run(engine_, kv::Durability::durable, [&](kv::Transaction& t) -> Status {
     const std::optional<kv::Row> row = SL_TRY(t.get(key));
     PoolRow pool;
     if (pool_ == Pool::inode) pool.next = kRootInode.value + 1;

@@ -38,7 +38,8 @@ struct Options {
 };
 
 /// Numbers from a pool in the engine, `stride` at a time: what is left of a stride is lost with the
-/// process, so no number is ever given twice. Blocks while a stride is fetched.
+/// process, so no number is ever given twice, not after power loss either. Blocks while a stride is
+/// fetched, durably.
 class IdAllocator {
  public:
   IdAllocator(kv::Engine& engine, Pool pool, std::uint64_t stride);

@@ -6,6 +6,7 @@ namespace starlane::client {
 namespace {
 
 constexpr std::uint32_t kBatch = 64;
+constexpr std::uint64_t kLow = kBatch / 2;  // so few left: the next reservation is asked for
 
 }  // namespace
 
@@ -14,42 +15,61 @@ Result<SliceIds::Reserved> SliceIds::take(BranchId branch, const Attachment& att
   for (;;) {
     {
       MutexLock lock(m_);
-      Batch& batch = batches_[branch];
-      while (batch.asking) arrived_.wait(m_);
-      const bool usable = batch.next < batch.end && batch.attachment == attachment;
-      if (usable) return Reserved{SliceId(batch.next++), batch.batch};
-      batch.asking = true;
+      Branch& of = branches_[branch];  // references into the map stay good
+      const auto have = [&] { return of.now.serves(attachment) || of.spare.serves(attachment); };
+      while (!have() && of.asking) arrived_.wait(m_);
+      if (have()) {
+        if (!of.now.serves(attachment)) of.now = std::exchange(of.spare, {});
+        const Reserved reserved{SliceId(of.now.next++), of.now.batch};
+        const bool low = of.now.end - of.now.next <= kLow && !of.spare.serves(attachment);
+        if (!low || std::exchange(of.asking, true)) return reserved;
+        m_.unlock();
+        ask_ahead(branch, attachment);
+        m_.lock();
+        return reserved;
+      }
+      of.asking = true;
     }
-    Batch fresh;
-    const Status status = reserve(branch, attachment, fresh, scope);
-    MutexLock lock(m_);
-    Batch& batch = batches_[branch];  // references into the map stay good
-    batch.asking = false;
-    if (status.ok()) batch = fresh;
-    arrived_.notify_all();
+    Result<Batch> fresh = Status(Errc::unavailable, "nobody was asked yet");
+    const Status status = with_patience(scope, "reserve slices", [&] {
+      fresh = reserve(branch, attachment);
+      return fresh.status();
+    });
+    arrived(branch, status.ok() ? std::move(fresh) : Result<Batch>(status));
     if (!status.ok()) return status;
   }
 }
 
-Status SliceIds::reserve(BranchId branch, const Attachment& attachment, Batch& batch,
-                         const Interrupts::Scope& scope) {
+/// One try: who comes to need it and does not find it asks again, with patience.
+void SliceIds::ask_ahead(BranchId branch, const Attachment& attachment) {
+  const bool asked = later_([this, branch, attachment](const Interrupts::Scope&) {
+    arrived(branch, reserve(branch, attachment));
+  });
+  if (!asked) arrived(branch, Status(Errc::busy, "not asked"));
+}
+
+void SliceIds::arrived(BranchId branch, const Result<Batch>& batch) {
+  MutexLock lock(m_);
+  Branch& of = branches_[branch];
+  of.asking = false;
+  if (batch.ok()) of.spare = *batch;
+  arrived_.notify_all();
+}
+
+Result<SliceIds::Batch> SliceIds::reserve(BranchId branch, const Attachment& attachment) {
   pb::ReserveSlicesRequest request;
   request.set_session(attachment.session.value);
   request.set_branch(branch.value);
   request.set_count(kBatch);
   pb::ReserveSlicesReply reply;
-  SL_TRY(with_patience(scope, "reserve slices", [&] {
-    Call call;
-    call.session = attachment.session;
-    call.attachment_epoch = attachment.epoch;
-    call.deadline = try_deadline(0);
-    reply.Clear();
-    return meta_.reserve_slices(call, request, &reply);
-  }));
+  Call call;
+  call.session = attachment.session;
+  call.attachment_epoch = attachment.epoch;
+  call.deadline = try_deadline(0);
+  SL_TRY(meta_.reserve_slices(call, request, &reply));
   if (reply.count() == 0 || reply.first() == 0)
     return Status(Errc::protocol, "a reservation of no slices");
-  batch = {attachment, reply.batch(), reply.first(), reply.first() + reply.count(), false};
-  return {};
+  return Batch{attachment, reply.batch(), reply.first(), reply.first() + reply.count()};
 }
 
 }  // namespace starlane::client

@@ -1,7 +1,9 @@
 // Slice ids of this client, reserved 64 at a time, so that a put costs no call and whatever is
-// never committed can be found by its reservation. Any thread; blocks while a reservation is under
-// way.
+// never committed can be found by its reservation, after a power cut too. That makes a reservation
+// wait for the device, so the next one is asked for while the last one is being used up. Any
+// thread; take() blocks when it comes before the answer.
 #pragma once
+#include <functional>
 #include <unordered_map>
 
 #include "client/attachments.h"
@@ -13,7 +15,10 @@ namespace starlane::client {
 
 class SliceIds {
  public:
-  explicit SliceIds(MetaService& meta) : meta_(meta) {}
+  /// Runs work on another thread, soon; false: it will not.
+  using Later = std::function<bool(std::function<void(const Interrupts::Scope&)> work)>;
+
+  SliceIds(MetaService& meta, Later later) : meta_(meta), later_(std::move(later)) {}
 
   struct Reserved {
     SliceId slice;
@@ -27,15 +32,22 @@ class SliceIds {
   struct Batch {
     Attachment attachment;
     std::uint64_t batch = 0, next = 0, end = 0;
+    bool serves(const Attachment& wanted) const { return next < end && attachment == wanted; }
+  };
+  struct Branch {
+    Batch now;
+    Batch spare;
     bool asking = false;
   };
-  Status reserve(BranchId branch, const Attachment& attachment, Batch& batch,
-                 const Interrupts::Scope& scope);
+  void ask_ahead(BranchId branch, const Attachment& attachment) SL_EXCLUDES(m_);
+  void arrived(BranchId branch, const Result<Batch>& batch) SL_EXCLUDES(m_);
+  Result<Batch> reserve(BranchId branch, const Attachment& attachment);
 
   MetaService& meta_;
+  const Later later_;
   Mutex m_;
   CondVar arrived_;
-  std::unordered_map<BranchId, Batch> batches_ SL_GUARDED_BY(m_);
+  std::unordered_map<BranchId, Branch> branches_ SL_GUARDED_BY(m_);
 };
 
 }  // namespace starlane::client

@@ -18,7 +18,7 @@ WriteBack::WriteBack(MetaService& meta, BlockClient& blocks, Attachments& attach
       listener_(listener),
       options_(options),
       commit_bytes_(std::max<std::uint64_t>(arena_->data_bytes() / 4, 1)),
-      ids_(meta),
+      ids_(meta, [this](auto work) { return later(std::move(work)); }),
       files_(arena_),
       commit_pool_({"sl-commit", options.commit_threads, 4096}),
       put_pool_({"sl-put", options.put_threads, 4096}),
@@ -27,6 +27,14 @@ WriteBack::WriteBack(MetaService& meta, BlockClient& blocks, Attachments& attach
 WriteBack::~WriteBack() {
   SL_CHECK(interrupts_.stopped());
   background_.join();
+}
+
+bool WriteBack::later(std::function<void(const Interrupts::Scope&)> work) {
+  const auto scoped = [this, work = std::move(work)] {
+    const Interrupts::Scope scope(interrupts_, 0);
+    work(scope);
+  };
+  return commit_pool_.try_submit(scoped).ok();
 }
 
 Status WriteBack::write(const FileIo::Write& request) {

@@ -98,6 +98,7 @@ class WriteBack {
   void fenced(BranchId branch, const Attachment& attachment);
   Status make_durable();
 
+  bool later(std::function<void(const Interrupts::Scope&)> work);
   void run_background();
   void flush_old(Nanoseconds now);
   void queue_flush(FileKey key);

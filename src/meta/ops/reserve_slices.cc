@@ -1,3 +1,5 @@
+// reserve_slices: ids for what is about to be put. Durable before a block can be: after a power cut
+// each block on a target is in a file, or its reservation says that it is not.
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
 
@@ -10,19 +12,19 @@ Status op_reserve_slices(Context& context, const Call& call,
   const SliceId first = SL_TRY(context.new_slices(request.count()));
   const Access access{BranchId{request.branch()}, SessionId{request.session()}, 0,
                       call.attachment_epoch};
-  return change_branch(context, access, number_of(Method::reserve_slices), {}, reply,
-                       [&](Change& change, Rows&) -> Status {
-                         const std::string key =
-                             reserved_key(access.branch, access.session, first.value);
-                         ReservedRow row{change.header(), request.count(), 0, call.map_epoch};
-                         change.t.expect(key, kv::kAbsent);
-                         change.t.put(key, row.encode());
-                         reply->set_batch(first.value);
-                         reply->set_first(first.value);
-                         reply->set_count(request.count());
-                         reply->set_map_epoch(call.map_epoch);
-                         return {};
-                       });
+  const auto reserve = [&](Change& change, Rows&) -> Status {
+    const std::string key = reserved_key(access.branch, access.session, first.value);
+    ReservedRow row{change.header(), request.count(), 0, call.map_epoch};
+    change.t.expect(key, kv::kAbsent);
+    change.t.put(key, row.encode());
+    reply->set_batch(first.value);
+    reply->set_first(first.value);
+    reply->set_count(request.count());
+    reply->set_map_epoch(call.map_epoch);
+    return {};
+  };
+  return change_branch(context, access, number_of(Method::reserve_slices), {}, reply, reserve,
+                       kv::Durability::durable);
 }
 
 }  // namespace starlane::meta

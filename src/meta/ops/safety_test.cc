@@ -55,6 +55,17 @@ TEST_F(Safety, OldAttachmentsAreFenced) {
   EXPECT_EQ(v.create(1, "h").code(), Errc::fenced);
 }
 
+TEST_F(Safety, AReservationSurvivesPowerLossAndNoNumberIsGivenTwice) {
+  const std::uint64_t first = v.reserve(4).value().first();
+  const std::uint64_t inode = v.create(1, "f").value().inode();
+  engine.crash(true);
+  EXPECT_EQ(v.rows(Table::reserved).size(), 1U) << "else blocks under these ids are nobody's";
+  TestVolume next(engine);  // the process that comes after
+  next.on = v.on;
+  EXPECT_GE(next.reserve(4).value().first(), first + 4);
+  EXPECT_NE(next.create(1, "g").value().inode(), inode);
+}
+
 TEST_F(Safety, OnlyThePublisherWrites) {
   edit_head(engine, BranchId{7}, [](HeadRow& head) { head.writer = SessionId{6}; });
   EXPECT_EQ(v.create(1, "f").code(), Errc::read_only);
