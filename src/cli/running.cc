@@ -77,13 +77,16 @@ void wait_for_end(int ended) {
   }
 }
 
-/// A role that was started by hand or by a supervisor: says that it serves, waits, stops.
-Status run_role(wire::Role& role, Arguments& arguments, const std::string& what) {
+/// A role that was started by hand or by a supervisor: says that it serves, waits, stops. `first`:
+/// a server that is stopped before the role, so that nothing comes after the role's last word.
+Status run_role(wire::Role& role, Arguments& arguments, const std::string& what,
+                rpc::Server* first = nullptr) {
   arguments.starting.reset();
   wire::tell_ready(arguments.ready_fd, {});
   std::printf("ready  %s\n", what.c_str());
   std::fflush(stdout);
   wait_for_end(role.ended());
+  if (first != nullptr) first->stop();
   return role.stop();
 }
 
@@ -131,14 +134,13 @@ Status run_meta(const Program& program, Arguments& arguments) {
   const auto network =
       SL_TRY(wire::Network::open(site.key_file().string(), arguments.settings.bulk()));
   const auto role = SL_TRY(wire::MetaRole::start(site, arguments.settings.meta));
+  SL_TRY(role->sync_before_flush(*network));
   std::vector<std::string> endpoints = arguments.settings.meta.listen;
   endpoints.push_back(site.endpoint("meta"));
   const auto server = SL_TRY(network->serve(
       {.meta = &role->service(), .workers = arguments.settings.meta.workers}, endpoints));
   const wire::StateWriter state(site, {{"meta", role.get()}});
-  const Status ended = run_role(*role, arguments, "metadata at " + endpoints.front());
-  server->stop();
-  return ended;
+  return run_role(*role, arguments, "metadata at " + endpoints.front(), server.get());
 }
 
 Status run_store(const Program& program, Arguments& arguments) {
@@ -216,8 +218,9 @@ Status up_together(const wire::Site& site, Arguments& arguments) {
       SL_TRY(wire::Network::open(site.key_file().string(), arguments.settings.bulk()));
   const auto meta = SL_TRY(wire::MetaRole::start(site, arguments.settings.meta));
   const auto store = SL_TRY(wire::StoreRole::open(site, meta->service(), arguments.settings.store));
-  meta->sync_before_flush(store->service());
-  network->add_local(site.endpoint("store"), store->service());
+  for (const std::string& endpoint : {site.endpoint("store"), store->endpoint()})
+    network->add_local(endpoint, store->service());
+  SL_TRY(meta->sync_before_flush(*network));
   std::vector<std::string> meta_endpoints = arguments.settings.meta.listen;
   meta_endpoints.push_back(site.endpoint("meta"));
   std::vector<std::string> store_endpoints = arguments.settings.store.listen;

@@ -96,6 +96,10 @@ KeyRange image_versions(std::string_view name) {
 std::string cluster_key() { return system(Table::cluster).take(); }
 std::string counter_key(std::uint8_t what) { return system(Table::counter).u8(what).take(); }
 std::string reaper_key() { return system(Table::reaper).take(); }
+std::string flushed_key() { return system(Table::flushed).take(); }
+std::string window_key(std::uint64_t since_ns) {
+  return system(Table::window).u64(since_ns).take();
+}
 
 std::string inode_key(BranchId branch, InodeId inode) {
   return in(branch, Table::inode).u64(inode.value).take();

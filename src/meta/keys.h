@@ -31,6 +31,8 @@ enum class Table : std::uint8_t {
   cluster = 'c',           // the cluster's record
   counter = 'y',           // (a) what u8
   reaper = 'r',            // puts those who settle dead references in one order
+  flushed = 'f',           // up to when everything committed had its blocks on their devices
+  window = 'l',            // time from which on a life that ended badly committed without that
   // branch
   inode = 'I',   // inode
   entry = 'D',   // parent, name
@@ -103,6 +105,8 @@ KeyRange image_versions(std::string_view name);
 std::string cluster_key();
 std::string counter_key(std::uint8_t what);
 std::string reaper_key();
+std::string flushed_key();
+std::string window_key(std::uint64_t since_ns);
 
 // Of a branch.
 std::string inode_key(BranchId branch, InodeId inode);

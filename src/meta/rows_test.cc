@@ -4,6 +4,7 @@
 
 #include "common/rng.h"
 #include "meta/keys.h"
+#include "meta/members/flush_marks.h"
 
 namespace starlane::meta {
 namespace {
@@ -32,6 +33,15 @@ TEST(Keys, Golden) {
   EXPECT_EQ(hex(dead_key(dead)),
             "020000000000000102540000000000000001000000000000000200000000000000030000000000000a0b"
             "000000040000000000000005");
+}
+
+TEST(Keys, FlushMarksAndWindows) {
+  EXPECT_EQ(hex(flushed_key()), "01000000000000000066");
+  EXPECT_EQ(hex(window_key(0x0102)), "0100000000000000006c0000000000000102");
+  EXPECT_EQ(hex(FlushedRow{{kEndedWell, 0}, 0x0102}.encode()),
+            "010100000000000000000201000000000000");
+  EXPECT_EQ(hex(WindowRow{{}, SliceId{7}}.encode()), "010000000000000000000700000000000000");
+  EXPECT_EQ(FlushedRow::decode("garbage").code(), Errc::corrupt);
 }
 
 TEST(Keys, ParseGivesBackWhatWasWritten) {

@@ -1,4 +1,5 @@
 // Metadata of a site: the engine in its directory, and the namespace over it.
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -6,8 +7,10 @@
 #include "common/mutex.h"
 #include "common/thread_pool.h"
 #include "kv/rocksdb/rocksdb_engine.h"
+#include "meta/members/flush_marks.h"
 #include "meta/server.h"
 #include "wire/roles.h"
+#include "wire/store_syncs.h"
 
 namespace starlane::wire {
 namespace {
@@ -20,22 +23,28 @@ class MetaRoleImpl final : public MetaRole {
   MetaRoleImpl(std::unique_ptr<kv::Engine> engine, const meta::Options& options)
       : engine_(std::move(engine)),
         server_(*engine_, system_clock(), options),
+        marks_(*engine_, system_clock()),
         flusher_([this] { flush_while_running(); }) {}
 
   ~MetaRoleImpl() override { stop_flushing(); }
 
   MetaService& service() override { return server_; }
 
-  void sync_before_flush(BlockService& blocks) override {
-    engine_->set_before_flush([&blocks]() -> Status {
-      const std::vector<TargetInfo> infos = SL_TRY(blocks.targets({}));
-      for (const TargetInfo& info : infos) SL_TRY(blocks.sync({}, info.target));
-      return {};
-    });
+  Status sync_before_flush(Network& network) override {
+    const auto find = [&network](const std::string& endpoint) -> StoreSyncs::Place {
+      if (auto here = network.local_blocks(endpoint)) return {std::move(here), true};
+      return {network.blocks(endpoint), false};
+    };
+    stores_ = std::make_unique<StoreSyncs>(find, StoreSyncs::Options());
+    engine_->set_before_flush([this] { return sync_stores(); });
+    return marks_.begin();
   }
 
   Status stop() override {
     stop_flushing();
+    SL_TRY(engine_->flush());
+    if (stores_ == nullptr || alone_) return {};
+    SL_TRY(marks_.end());
     return engine_->flush();
   }
 
@@ -46,6 +55,24 @@ class MetaRoleImpl final : public MetaRole {
   }
 
  private:
+  /// Within a flush of the engine, of which there is one at a time.
+  Status sync_stores() {
+    const std::uint64_t asked = meta::to_ns(system_clock().wall());
+    pb::ClusterMap map;
+    SL_TRY(server_.cluster_map({}, {}, &map));
+    const StoreSyncs::Outcome outcome = stores_->sync(map);
+    SL_TRY(outcome.failure);
+    const bool alone = !outcome.left_out.empty();
+    if (alone != alone_.exchange(alone)) {
+      if (alone)
+        SL_LOG(warn, "metadata is flushed without a store that is away target={}",
+               outcome.left_out.front().value);
+      else
+        SL_LOG(info, "all stores are synced again");
+    }
+    return alone ? Status() : marks_.synced(asked);
+  }
+
   void flush_while_running() {
     name_this_thread("meta-flush");
     MutexLock lock(m_);
@@ -71,6 +98,9 @@ class MetaRoleImpl final : public MetaRole {
 
   const std::unique_ptr<kv::Engine> engine_;
   meta::Server server_;
+  meta::FlushMarks marks_;
+  std::unique_ptr<StoreSyncs> stores_;
+  std::atomic<bool> alone_{false};  // the last flush went without a store; for log and stop()
   Mutex m_;
   CondVar wake_;
   bool stopping_ SL_GUARDED_BY(m_) = false;

@@ -78,10 +78,16 @@ Result<MetaService*> Network::meta(const std::string& endpoint) {
   return &found->meta;
 }
 
-std::shared_ptr<BlockService> Network::blocks(const std::string& endpoint) {
+std::shared_ptr<BlockService> Network::local_blocks(const std::string& endpoint) {
   MutexLock lock(m_);
-  if (const auto here = local_.find(endpoint); here != local_.end())
-    return {std::shared_ptr<void>(), here->second};  // not owned: it outlives us
+  const auto here = local_.find(endpoint);
+  if (here == local_.end()) return nullptr;
+  return {std::shared_ptr<void>(), here->second};  // not owned: it outlives us
+}
+
+std::shared_ptr<BlockService> Network::blocks(const std::string& endpoint) {
+  if (auto here = local_blocks(endpoint)) return here;
+  MutexLock lock(m_);
   const Result<Peer*> found = peer(endpoint);
   if (!found.ok()) return nullptr;
   return {std::shared_ptr<void>(), &(*found)->blocks};

@@ -33,6 +33,8 @@ class Network {
   Result<MetaService*> meta(const std::string& endpoint) SL_EXCLUDES(m_);
   /// The block server at an endpoint, or null when the endpoint cannot be understood.
   std::shared_ptr<BlockService> blocks(const std::string& endpoint) SL_EXCLUDES(m_);
+  /// The one of this very process at an endpoint; null: it is another's.
+  std::shared_ptr<BlockService> local_blocks(const std::string& endpoint) SL_EXCLUDES(m_);
   /// How bulk data goes to other processes, for people.
   const char* bulk() const;
   /// From now on `endpoint` is this object, which outlives the network.

@@ -60,9 +60,9 @@ class MetaRole : public Role {
  public:
   static Result<std::unique_ptr<MetaRole>> start(const Site& site, const MetaOptions& options);
   virtual MetaService& service() = 0;
-  /// One process: brings the store's blocks to the device before each flush of the engine. Before
-  /// the first change.
-  virtual void sync_before_flush(BlockService& blocks) = 0;
+  /// From now on the blocks of all stores that answer are brought to their devices before each
+  /// flush of the engine. Before the first change; the network outlives the role's last flush.
+  virtual Status sync_before_flush(Network& network) = 0;
 };
 
 class StoreRole : public Role {
@@ -73,6 +73,8 @@ class StoreRole : public Role {
   /// Once it serves: puts its targets on the cluster map, and says now and then how full they are.
   virtual Status join() = 0;
   virtual BlockService& service() = 0;
+  /// Where others reach it, as the cluster map says.
+  virtual const std::string& endpoint() const = 0;
 };
 
 Result<std::unique_ptr<Role>> start_mount(Network& network, MetaService& meta,

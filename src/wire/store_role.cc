@@ -18,6 +18,7 @@ namespace starlane::wire {
 namespace {
 
 constexpr Nanoseconds kPatience = std::chrono::seconds(30);
+constexpr Nanoseconds kLastFlush = std::chrono::seconds(5);
 constexpr Nanoseconds kReportInterval = std::chrono::seconds(2);
 
 Call call_within(Nanoseconds limit) {
@@ -63,9 +64,15 @@ class StoreRoleImpl final : public StoreRole {
   }
 
   BlockService& service() override { return *store_; }
+  const std::string& endpoint() const override { return endpoint_; }
 
+  /// Metadata that names its blocks becomes durable while they can still be synced: afterwards the
+  /// metadata server could only note that it was left alone.
   Status stop() override {
     stop_reporting();
+    pb::Empty nothing;
+    const Status flushed = meta_.flush(call_within(kLastFlush), pb::FlushRequest(), &nothing);
+    if (!flushed.ok()) SL_LOG(debug, "not flushed at the end error=\"{}\"", flushed.to_string());
     return {};
   }
 
