@@ -24,6 +24,7 @@ json to_json(const keeper::FsckReport& report) {
           {"blocks", report.blocks},
           {"block_bytes", report.block_bytes},
           {"verified_blocks", report.verified_blocks},
+          {"unsynced", report.unsynced},
           {"clean", report.clean()}};
 }
 
@@ -34,6 +35,11 @@ void print(const keeper::FsckReport& report, Nanoseconds took) {
               human_bytes(report.block_bytes).c_str(), human_count(report.targets).c_str(),
               report.verified_blocks > 0 ? ", every block read back" : "",
               human_duration(took).c_str());
+  if (report.unsynced > 0)
+    std::printf(
+        "%s blocks of writes that were not synced went with a crash; the files read as an "
+        "error there until they are written anew\n",
+        human_count(report.unsynced).c_str());
   if (report.clean()) std::printf("%s\n", styled("clean", Style::green).c_str());
 }
 
@@ -41,10 +47,11 @@ Status run(Program& program, const keeper::FsckOptions& options) {
   const Nanoseconds started = system_clock().boot();
   const auto connection = SL_TRY(program.connect());
   const bool as_json = program.globals().json;
-  json problems = json::array();
+  json problems = json::array(), lost = json::array();
   const auto told = [&](const keeper::FsckProblem& problem) {
-    if (problems.size() >= kShownProblems) return;
-    problems.push_back(problem.text);
+    json& list = problem.kind == keeper::FsckProblem::Kind::unsynced ? lost : problems;
+    if (list.size() >= kShownProblems) return;
+    list.push_back(problem.text);
     if (!as_json)
       std::printf("%s %s\n", styled(keeper::name_of(problem.kind), Style::yellow).c_str(),
                   problem.text.c_str());
@@ -53,6 +60,7 @@ Status run(Program& program, const keeper::FsckOptions& options) {
   if (as_json) {
     json out = to_json(report);
     out["problems"] = std::move(problems);
+    out["lost_unsynced"] = std::move(lost);
     std::printf("%s\n", out.dump().c_str());
   } else {
     print(report, system_clock().boot() - started);

@@ -1,6 +1,7 @@
 #include "keeper/fsck.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -28,10 +29,27 @@ struct MissingSuspect {
   FileKey file;
   std::uint32_t chunk = 0;
   bool wrong_length = false;
+  bool may_be_unsynced = false;
   friend auto operator<=>(const MissingSuspect&, const MissingSuspect&) = default;
 };
 
 using SliceOrder = std::pair<std::uint64_t, std::uint64_t>;  // owner, slice
+
+/// References that there are, and that metadata counts.
+struct Count {
+  std::int64_t found = 0;
+  std::int64_t counted = 0;
+  bool right() const { return found == 0 || found == counted; }
+  friend bool operator==(const Count&, const Count&) = default;
+};
+/// By slice; of those that are pinned, which are counted together, by owner and 0.
+using Counts = std::map<SliceOrder, Count>;
+
+void add_to(Count& count, const pb::FsckReference& reference) {
+  ++count.found;
+  count.counted = reference.counted() + (reference.pinned() ? 0 : 1);
+}
+bool is_counted(const pb::FsckReference& reference) { return reference.kind() != "reserved"; }
 
 class Fsck {
  public:
@@ -153,9 +171,16 @@ class Fsck {
     return each_reference(
         [&](const pb::FsckReference& reference) {
           if (count) this->count(reference);
+          if (count && reference.pinned()) add_to(pinned_[{reference.owner(), 0}], reference);
           if (!census.covers(key_of(reference))) return;
           SeenSlice* seen = census.find(key_of(reference));
-          if (seen != nullptr) seen->referenced = true;
+          if (seen != nullptr) {
+            seen->referenced = true;
+            if (is_counted(reference) && !reference.pinned()) {
+              ++seen->references;
+              seen->further = reference.counted();
+            }
+          }
           if (reference.kind() == "live") suspect_missing(reference, seen);
         },
         count);
@@ -179,26 +204,34 @@ class Fsck {
       missing_.insert({{BranchId(reference.owner()), SliceId(reference.slice()), index},
                        {BranchId(reference.branch()), InodeId(reference.inode())},
                        reference.chunk(),
-                       present});
+                       present,
+                       reference.may_be_unsynced()});
     }
   }
 
   // Everything in use changes: what looked wrong counts only if it still does.
   Status confirm(const SliceCensus& census) {
     std::set<SliceOrder> orphans;
+    Counts wrong = std::exchange(pinned_, {});
+    std::erase_if(wrong, [](const auto& one) { return one.second.right(); });
     census.each([&](const SliceCensus::Key& key, const SeenSlice& slice) {
       if (!slice.referenced && orphans.size() < kMaxSuspects)
         orphans.insert({key.owner, key.slice});
+      const Count count{slice.references, slice.further + 1};
+      if (!count.right() && wrong.size() < kMaxSuspects) wrong[{key.owner, key.slice}] = count;
     });
-    if (orphans.empty() && missing_.empty()) return {};
+    if (orphans.empty() && missing_.empty() && wrong.empty()) return {};
     std::set<std::tuple<SliceOrder, FileKey>> live;
+    Counts again;
     SL_TRY(each_reference(
         [&](const pb::FsckReference& reference) {
           const SliceOrder slice{reference.owner(), reference.slice()};
+          const SliceOrder counted{reference.owner(), reference.pinned() ? 0 : reference.slice()};
+          if (is_counted(reference) && wrong.contains(counted)) add_to(again[counted], reference);
           orphans.erase(slice);
           if (reference.kind() != "live") return;
           const auto at = missing_.lower_bound(
-              {{BranchId(slice.first), SliceId(slice.second), 0}, {}, 0, false});
+              {{BranchId(slice.first), SliceId(slice.second), 0}, {}, 0, false, false});
           if (at == missing_.end() || at->block.owner.value != slice.first ||
               at->block.slice.value != slice.second) {
             return;
@@ -212,7 +245,23 @@ class Fsck {
       }
     }
     for (const SliceOrder& slice : orphans) SL_TRY(confirm_orphan(census, slice));
+    for (const auto& [slice, count] : wrong) {
+      if (again[slice] == count) tell_miscounted(slice, count);  // else it is just being copied
+    }
     return {};
+  }
+
+  void tell_miscounted(const SliceOrder& slice, const Count& count) {
+    const std::string what = slice.second == 0 ? "image " + std::to_string(slice.first)
+                                               : "slice " + std::to_string(slice.second) +
+                                                     " (owner " + std::to_string(slice.first) + ")";
+    tell({FsckProblem::Kind::rows,
+          what + " has " + std::to_string(count.found) + " references but counts " +
+              std::to_string(count.counted),
+          {BranchId(slice.first), SliceId(slice.second), 0},
+          {},
+          {},
+          0});
   }
 
   Status confirm_missing(const MissingSuspect& suspect) {
@@ -232,9 +281,12 @@ class Fsck {
     const Result<bool> has = blocks_.has(call_, suspect.block);
     if (has.ok() && *has) return {};
     if (!has.ok() && has.code() != Errc::corrupt) return has.status();
-    tell({FsckProblem::Kind::missing,
-          text_of_block(suspect.block) + " is on no target, and " + where +
-              " refers to it: its bytes are lost, unless the file was never synced before a crash",
+    const std::string gone = text_of_block(suspect.block) + " is on no target, and " + where;
+    const bool unsynced = suspect.may_be_unsynced;
+    tell({unsynced ? FsckProblem::Kind::unsynced : FsckProblem::Kind::missing,
+          gone + (unsynced
+                      ? " refers to it since shortly before a crash: a write that was not synced"
+                      : " refers to it: its bytes are lost"),
           suspect.block,
           {},
           suspect.file,
@@ -281,6 +333,9 @@ class Fsck {
       case FsckProblem::Kind::missing:
         ++report_.missing;
         break;
+      case FsckProblem::Kind::unsynced:
+        ++report_.unsynced;
+        break;
       case FsckProblem::Kind::wrong:
         ++report_.wrong;
         break;
@@ -302,6 +357,7 @@ class Fsck {
   const FsckTold& told_;
   FsckReport report_;
   std::set<MissingSuspect> missing_;
+  Counts pinned_;  // of the first pass over all references
   bool blocks_counted_ = false;
   bool references_counted_ = false;
 };
@@ -314,6 +370,8 @@ std::string_view name_of(FsckProblem::Kind kind) {
       return "rows";
     case FsckProblem::Kind::missing:
       return "missing";
+    case FsckProblem::Kind::unsynced:
+      return "unsynced";
     case FsckProblem::Kind::wrong:
       return "wrong";
     case FsckProblem::Kind::corrupt:

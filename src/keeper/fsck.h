@@ -18,22 +18,24 @@ namespace starlane::keeper {
 struct FsckOptions {
   bool verify_blocks = false;  // also read every block back and check it
   std::size_t slices_in_memory =
-      4'000'000;              // about 50 bytes each; more slices are checked in several passes
+      4'000'000;              // about 70 bytes each; more slices are checked in several passes
   std::uint32_t page = 4096;  // rows or blocks of one call
 };
 
 struct FsckProblem {
   enum class Kind : std::uint8_t {
-    rows,     // metadata contradicts itself
-    missing,  // a file refers to a block that no target has: its bytes are lost
+    rows,      // metadata contradicts itself
+    missing,   // a file refers to a block that no target has: its bytes are lost
+    unsynced,  // the same, but it was written shortly before a crash and may never have been
+               // synced: no damage, and what was promised
     wrong,    // a block does not have the length that its slice says, or cannot belong to any slice
     corrupt,  // a block's bytes do not match their checksums
     orphan,   // nothing refers to a block: space is lost, no bytes
   } kind = Kind::rows;
   std::string text;  // one sentence
   BlockId block;     // of all but rows
-  TargetId target;   // where it lies; none of missing
-  FileKey file;      // of missing: whose bytes they are
+  TargetId target;   // where it lies; none of missing and unsynced
+  FileKey file;      // of missing and unsynced: whose bytes they are
   std::uint32_t chunk = 0;
 };
 std::string_view name_of(FsckProblem::Kind kind);
@@ -45,7 +47,8 @@ struct FsckReport {
   std::uint64_t targets = 0, blocks = 0, block_bytes = 0;
   std::uint64_t verified_blocks = 0;
   std::uint64_t rows = 0, missing = 0, wrong = 0, corrupt = 0,
-                orphans = 0;  // problems of each kind
+                orphans = 0;   // problems of each kind
+  std::uint64_t unsynced = 0;  // told, and no problem
   bool clean() const { return rows + missing + wrong + corrupt + orphans == 0; }
 };
 

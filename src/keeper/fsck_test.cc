@@ -1,6 +1,9 @@
 #include "keeper/fsck.h"
 
+#include <gmock/gmock.h>
+
 #include "keeper/fixture.h"
+#include "meta/members/flush_marks.h"
 
 namespace starlane::keeper {
 namespace {
@@ -48,6 +51,47 @@ TEST_F(FsckTest, FindsAMissingBlockAndSaysWhoseItIs) {
   EXPECT_EQ(kept.problems[0].file.inode.value, inodes[0]);
   EXPECT_EQ(kept.problems[0].chunk, 1u);
   EXPECT_EQ(kept.problems[0].block, block(big, 1));
+}
+
+TEST_F(FsckTest, ABlockThatWasNeverSyncedBeforeACrashIsNoDamage) {
+  meta::FlushMarks marks(kept.site.engine, kept.site.clock);
+  ASSERT_TRUE(marks.begin().ok());
+  kept.site.clock.advance(std::chrono::seconds(1));
+  ASSERT_TRUE(marks.synced(meta::to_ns(kept.site.clock.wall())).ok());
+  const std::uint64_t late = kept.write(inodes[5], 0, std::string(4'000, 'l')).value();
+  ASSERT_TRUE(meta::FlushMarks(kept.site.engine, kept.site.clock).begin().ok());
+  kept.blocks.lose(block(late));
+  const FsckReport report = kept.check();
+  EXPECT_TRUE(report.clean());
+  EXPECT_EQ(report.unsynced, 1u);
+  ASSERT_EQ(kept.problems.size(), 1u);
+  EXPECT_EQ(kept.problems[0].kind, FsckProblem::Kind::unsynced);
+  kept.blocks.lose(block(slices[3]));
+  EXPECT_EQ(kept.check().missing, 1u) << "what was there long before the crash is damage";
+}
+
+TEST_F(FsckTest, FindsASliceThatIsCountedWrong) {
+  kept.site.edit([&](kv::Transaction& t) -> Status {
+    t.add(meta::count_key(SliceId(slices[4])), 1);
+    return {};
+  });
+  expect_one(FsckProblem::Kind::rows);
+  EXPECT_THAT(kept.problems[0].text, testing::HasSubstr("1 references but counts 2"));
+}
+
+TEST_F(FsckTest, SharedSlicesAreCountedRight) {
+  for (int i = 0; i < 3; ++i) {
+    const std::uint64_t copy = kept.user.create(1, "copy" + std::to_string(i)).value();
+    ASSERT_TRUE(kept.user.copy(kept.user.branch, inodes[4], copy, 3'000).ok());
+  }
+  EXPECT_TRUE(kept.check().clean());
+  ASSERT_TRUE(kept.user.unlink(1, "copy0").ok());
+  EXPECT_TRUE(kept.check().clean());
+  kept.site.edit([&](kv::Transaction& t) -> Status {
+    t.add(meta::count_key(SliceId(slices[4])), -1);
+    return {};
+  });
+  expect_one(FsckProblem::Kind::rows);
 }
 
 TEST_F(FsckTest, FindsABlockThatNothingRefersTo) {

@@ -1,5 +1,5 @@
 // Which blocks of which slices were seen on the targets, and which slices something refers to: the
-// working memory of fsck, about 50 bytes a slice. One thread.
+// working memory of fsck, about 70 bytes a slice. One thread.
 #pragma once
 #include <cstdint>
 #include <unordered_map>
@@ -18,6 +18,8 @@ struct SeenSlice {
   std::uint16_t partial = 0;         // those that are shorter than kBlockSize
   std::uint32_t partial_length = 0;  // of the last one of them
   bool referenced = false;
+  std::uint32_t references = 0;  // that are counted one by one
+  std::int64_t further = 0;      // what metadata counts beyond the first
 };
 
 class SliceCensus {

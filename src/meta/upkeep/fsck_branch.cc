@@ -100,8 +100,12 @@ Result<bool> FsckBranch::step(std::size_t limit) {
       return false;
     }
     case FsckPhase::names:
-      SL_TRY(each(Table::name, FsckPhase::chunks,
+      SL_TRY(each(Table::name, FsckPhase::xattrs,
                   [&](const kv::Row& row) { return check_name_row(row); }));
+      return false;
+    case FsckPhase::xattrs:
+      SL_TRY(each(Table::xattr, FsckPhase::chunks,
+                  [&](const kv::Row& row) { return check_xattr(row); }));
       return false;
     case FsckPhase::chunks:
       SL_TRY(each(Table::slices, FsckPhase::unlinked,
@@ -109,16 +113,23 @@ Result<bool> FsckBranch::step(std::size_t limit) {
       if (s_.phase != FsckPhase::chunks) SL_TRY(close_file());
       return false;
     case FsckPhase::unlinked:
-      SL_TRY(each(Table::unlinked, FsckPhase::dead,
+      SL_TRY(each(Table::unlinked, FsckPhase::pins,
                   [&](const kv::Row& row) { return check_unlinked(row); }));
+      return false;
+    case FsckPhase::pins:
+      SL_TRY(each(Table::pin, FsckPhase::dead, [&](const kv::Row& row) { return check_pin(row); }));
       return false;
     case FsckPhase::dead:
       SL_TRY(each(Table::dead, FsckPhase::reserved,
                   [&](const kv::Row& row) { return tell_dead(row); }));
       return false;
     case FsckPhase::reserved:
-      SL_TRY(each(Table::reserved, FsckPhase::usage,
+      SL_TRY(each(Table::reserved, FsckPhase::outcomes,
                   [&](const kv::Row& row) { return tell_reserved(row); }));
+      return false;
+    case FsckPhase::outcomes:
+      SL_TRY(each(Table::outcome, FsckPhase::usage,
+                  [&](const kv::Row& row) { return check_outcome(row); }));
       return false;
     case FsckPhase::usage:
       return check_usage();
@@ -297,6 +308,53 @@ Status FsckBranch::check_name_row(const kv::Row& row) {
   return {};
 }
 
+Status FsckBranch::check_xattr(const kv::Row& row) {
+  KeyReader key(row.key);
+  const InodeId inode{key.u64()};
+  const std::string what = "the attribute " + quoted(key.rest()) + " of " + inode_text(inode) + " ";
+  if (!XattrRow::decode(row.value).ok()) problem(what + "cannot be read");
+  const std::optional<kv::Row> found = SL_TRY(t_.get(inode_key(s_.branch, inode)));
+  if (!found) {
+    problem(what + "belongs to an inode that does not exist");
+    return {};
+  }
+  const Result<InodeRow> decoded = InodeRow::decode(found->value);
+  if (decoded.ok() && (decoded->flags & kHasXattrs) == 0)
+    problem(what + "is unknown to its inode, and will never be removed");
+  return {};
+}
+
+Status FsckBranch::check_pin(const kv::Row& row) {
+  KeyReader key(row.key);
+  const InodeId inode{key.u64()};
+  const SessionId session{key.u64()};
+  const std::string what =
+      "the hold of session " + number(session.value) + " on " + inode_text(inode);
+  if (head_.state != BranchState::deleting && !SL_TRY(t_.get(inode_key(s_.branch, inode))))
+    problem(what + " is on an inode that does not exist");
+  return check_session(session, what);
+}
+
+Status FsckBranch::check_outcome(const kv::Row& row) {
+  KeyReader key(row.key);
+  const SessionId session{key.u64()};
+  const std::string what =
+      "the outcome of request " + number(key.u64()) + " of session " + number(session.value);
+  if (!OutcomeRow::decode(row.value).ok()) problem(what + " cannot be read");
+  return check_session(session, what);
+}
+
+// What a session left behind is removed while it is listed as dead, and then the listing.
+Status FsckBranch::check_session(SessionId session, const std::string& what) {
+  const auto [at, added] = sessions_.try_emplace(session, false);
+  if (added) {
+    const Rows rows = SL_TRY(t_.get_many({session_key(session), dead_session_key(session)}));
+    at->second = rows[0] || rows[1];
+  }
+  if (!at->second) problem(what + " will never go: the session does not exist");
+  return {};
+}
+
 pb::FsckReference* FsckBranch::tell(const char* kind, const Entry& entry, InodeId inode,
                                     std::uint32_t chunk) {
   pb::FsckReference* reference = reply_->add_references();
@@ -308,6 +366,17 @@ pb::FsckReference* FsckBranch::tell(const char* kind, const Entry& entry, InodeI
   reference->set_slice(entry.slice.value);
   reference->set_slice_length(entry.slice_length);
   reference->set_placement_epoch(entry.placement_epoch);
+  return reference;
+}
+
+Result<pb::FsckReference*> FsckBranch::tell_counted(const char* kind, const Entry& entry,
+                                                    InodeId inode, std::uint32_t chunk) {
+  const bool pinned = (entry.flags & kPinned) != 0;
+  const std::int64_t counted =
+      SL_TRY(t_.total(pinned ? image_pins_key(entry.owner) : count_key(entry.slice)));
+  pb::FsckReference* reference = tell(kind, entry, inode, chunk);
+  reference->set_pinned(pinned);
+  reference->set_counted(counted);
   return reference;
 }
 
@@ -323,10 +392,22 @@ Status FsckBranch::check_chunk(const kv::Row& row) {
             " cannot be read: " + slices.status().text());
     return {};
   }
-  for (const Entry& entry : references_of(slices->entries))
-    tell("live", entry, key.inode, key.chunk);
+  if (!windows_) windows_ = SL_TRY(SyncWindows::read(t_));
+  const std::uint64_t changed = windows_->empty() ? 0 : SL_TRY(changed_at(key.inode));
+  for (const Entry& entry : references_of(slices->entries)) {
+    pb::FsckReference* reference = SL_TRY(tell_counted("live", entry, key.inode, key.chunk));
+    reference->set_may_be_unsynced(windows_->may_lack(entry.slice, changed));
+  }
   s_.covered += Chunk(std::move(*slices)).covered();
   return {};
+}
+
+/// When the file was last changed, as the server's clock had it; 0: not known.
+Result<std::uint64_t> FsckBranch::changed_at(InodeId inode) {
+  const std::optional<kv::Row> row = SL_TRY(t_.get(inode_key(s_.branch, inode)));
+  if (!row) return 0;
+  const Result<InodeRow> decoded = InodeRow::decode(row->value);
+  return decoded.ok() ? to_ns(decoded->ctime) : 0;
 }
 
 Result<std::uint64_t> FsckBranch::covered_by(InodeId inode) {
@@ -389,14 +470,17 @@ Status FsckBranch::tell_dead(const kv::Row& row) {
   entry.owner = dead->owner;
   entry.slice_length = dead->slice_length;
   entry.placement_epoch = dead->placement_epoch;
-  tell("dead", entry, key.inode, key.chunk);
+  entry.flags = dead->flags;
+  SL_TRY(tell_counted("dead", entry, key.inode, key.chunk));
   return {};
 }
 
 Status FsckBranch::tell_reserved(const kv::Row& row) {
   KeyReader key(row.key);
-  key.u64();  // the session
+  const SessionId session{key.u64()};
   const std::uint64_t first = key.u64();
+  SL_TRY(check_session(session, "the reservation of slices from " + number(first) +
+                                    " on by session " + number(session.value)));
   const Result<ReservedRow> reserved = ReservedRow::decode(row.value);
   if (!reserved.ok()) {
     problem("the reservation of slices from " + number(first) + " on cannot be read");

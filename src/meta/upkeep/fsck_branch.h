@@ -3,25 +3,31 @@
 // called a problem. One thread.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "meta/context.h"
+#include "meta/members/flush_marks.h"
 #include "proto/meta.pb.h"
 
 namespace starlane::meta {
 
 enum class FsckPhase : std::uint8_t {
-  system = 0,    // records of volumes, data sets and branches
-  inodes = 1,    // I
-  entries = 2,   // D against I
-  names = 3,     // N against D and I
-  chunks = 4,    // S, whose references are told
-  unlinked = 5,  // U against I
-  dead = 6,      // T, told
-  reserved = 7,  // W, told
-  usage = 8,     // the branch's accumulators; whether names and links fit together at all
-  locate = 9,    // they do not: which inodes it is
+  system = 0,     // records of volumes, data sets and branches
+  inodes = 1,     // I
+  entries = 2,    // D against I
+  names = 3,      // N against D and I
+  xattrs = 4,     // X against I
+  chunks = 5,     // S, whose references are told
+  unlinked = 6,   // U against I
+  pins = 7,       // O against I and sessions
+  dead = 8,       // T, told
+  reserved = 9,   // W, told, against sessions
+  outcomes = 10,  // R against sessions
+  usage = 11,     // the branch's accumulators; whether names and links fit together at all
+  locate = 12,    // they do not: which inodes it is
 };
 
 /// Where a check is and what it has summed up: the cursor of fsck_references.
@@ -69,8 +75,13 @@ class FsckBranch {
   Status close_directory();
 
   Status check_name_row(const kv::Row& row);
+  Status check_xattr(const kv::Row& row);
+  Status check_pin(const kv::Row& row);
+  Status check_outcome(const kv::Row& row);
+  Status check_session(SessionId session, const std::string& what);
 
   Status check_chunk(const kv::Row& row);
+  Result<std::uint64_t> changed_at(InodeId inode);
   Status close_file();
   Result<std::uint64_t> covered_by(InodeId inode);
 
@@ -84,6 +95,9 @@ class FsckBranch {
   Status locate_unlinked(const std::vector<InodeId>& inodes);
 
   pb::FsckReference* tell(const char* kind, const Entry& entry, InodeId inode, std::uint32_t chunk);
+  /// A reference that is counted, and the count that it is part of.
+  Result<pb::FsckReference*> tell_counted(const char* kind, const Entry& entry, InodeId inode,
+                                          std::uint32_t chunk);
   /// One sentence; "in branch N" is put before it.
   void problem(const std::string& text);
 
@@ -92,6 +106,8 @@ class FsckBranch {
   const HeadRow& head_;
   FsckState& s_;
   pb::FsckReply* reply_;
+  std::optional<SyncWindows> windows_;  // read when the first chunk is looked at
+  std::map<SessionId, bool> sessions_;  // whether its rows may be there
 };
 
 }  // namespace starlane::meta

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "meta/members/fixture.h"
+#include "meta/members/flush_marks.h"
 #include "meta/rows.h"
 
 namespace starlane::meta {
@@ -179,6 +180,59 @@ TEST_F(Fsck, ARecordWithoutItsBranch) {
 TEST_F(Fsck, ARootThatIsMissing) {
   remove(inode_row(1));
   expect_problem("the root directory is missing");
+}
+
+TEST_F(Fsck, AttributesThatNoInodeKnows) {
+  put(xattr_key(user.branch, InodeId{99'999}, "user.a"), XattrRow{{}, "1"}.encode());
+  expect_problem("belongs to an inode that does not exist");
+  put(xattr_key(user.branch, InodeId{file}, "user.b"), XattrRow{{}, "1"}.encode());
+  expect_problem("the attribute \"user.b\" of inode " + std::to_string(file) +
+                 " is unknown to its inode");
+}
+
+TEST_F(Fsck, AHoldThatNobodyHas) {
+  put(pin_key(user.branch, InodeId{gone}, SessionId{77'777}), MarkRow{}.encode());
+  expect_problem("the hold of session 77777 on inode " + std::to_string(gone) +
+                 " will never go: the session does not exist");
+  put(pin_key(user.branch, InodeId{99'999}, SessionId{user.session}), MarkRow{}.encode());
+  expect_problem("is on an inode that does not exist");
+}
+
+TEST_F(Fsck, OutcomesAndReservationsOfASessionThatDoesNotExist) {
+  put(outcome_key(user.branch, SessionId{77'777}, 5), OutcomeRow{{}, 23, ""}.encode());
+  expect_problem("the outcome of request 5 of session 77777 will never go");
+  put(reserved_key(user.branch, SessionId{66'666}, 1'000'000), ReservedRow{{}, 2, 0, 1}.encode());
+  expect_problem("the reservation of slices from 1000000 on by session 66666 will never go");
+}
+
+TEST_F(Fsck, WhatWasCommittedShortlyBeforeACrashMayBeUnsynced) {
+  const auto told = [&] {
+    site.references.clear();
+    EXPECT_EQ(site.check(), std::vector<std::string>());
+    std::map<std::uint64_t, bool> out;
+    for (const auto& reference : site.references)
+      if (reference.kind() == "live") out[reference.slice()] = reference.may_be_unsynced();
+    return out;
+  };
+  EXPECT_EQ(told()[slice], false);
+  FlushMarks marks(site.engine, site.clock);
+  ASSERT_TRUE(marks.begin().ok());
+  EXPECT_EQ(told()[slice], false) << "nothing is known of a life before the first mark";
+  site.clock.advance(std::chrono::seconds(1));
+  ASSERT_TRUE(marks.synced(to_ns(site.clock.wall())).ok());
+  site.clock.advance(std::chrono::seconds(1));
+  const std::uint64_t late = user.create(directory, "late").value();
+  const std::uint64_t late_slice = user.write(late, 0, 1000).value();
+  EXPECT_EQ(told()[late_slice], false) << "no crash yet";
+  site.clock.advance(std::chrono::seconds(1));
+  FlushMarks next(site.engine, site.clock);  // no end: it was killed
+  ASSERT_TRUE(next.begin().ok());
+  EXPECT_EQ(told()[late_slice], true);
+  EXPECT_EQ(told()[slice], false);
+  ASSERT_TRUE(next.end().ok());
+  site.clock.advance(std::chrono::seconds(1));
+  ASSERT_TRUE(FlushMarks(site.engine, site.clock).begin().ok());
+  EXPECT_EQ(site.system_rows(Table::window).size(), 1U) << "one that ended well leaves none";
 }
 
 TEST_F(Fsck, TellsEveryReference) {
