@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import random
+import signal
 import threading
 import time
 
@@ -71,6 +72,35 @@ def test_a_killed_server_is_a_pause(make_site, role):
         assert not writer.is_alive() and writer.errors == []
         assert len(writer.closed) > 3
         check(directory, writer.closed)
+    assert site.fsck()["problems"] == []
+
+
+def test_a_store_that_hangs_holds_up_no_metadata(make_site):
+    site = make_site(separate=True)
+    site.up()
+    directory = site.volume()
+    store = site.roles()["store"]
+    os.kill(store, signal.SIGSTOP)
+    try:
+        made = []
+
+        def make_directories():
+            for n in range(3):
+                (directory / f"d{n}").mkdir()
+                os.fsync(fd)
+                made.append(n)
+
+        fd = os.open(directory, os.O_RDONLY)
+        worker = threading.Thread(target=make_directories)
+        worker.start()
+        worker.join(60)
+        assert made == [0, 1, 2]
+        os.close(fd)
+    finally:
+        os.kill(store, signal.SIGCONT)
+    (directory / "f").write_bytes(b"afterwards")
+    with open(directory / "f", "rb") as file:
+        os.fsync(file.fileno())
     assert site.fsck()["problems"] == []
 
 

@@ -51,13 +51,19 @@ def processes_of(site) -> list:
 
 
 def kill_everything(site) -> None:
-    site.process.kill()  # first, so that nothing is restarted
-    site.process.wait()
-    while pids := processes_of(site):
-        for pid in pids:
+    """kill -9, and nothing gets to stop well or to be restarted meanwhile."""
+    site.process.send_signal(signal.SIGSTOP)
+
+    def roles_are_dead() -> bool:
+        roles = [pid for pid in processes_of(site) if pid != site.process.pid]
+        for pid in roles:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            wait_until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
+        return not roles
+
+    wait_until(roles_are_dead)
+    site.process.kill()
+    site.process.wait()
     site.process = None
 
 
@@ -73,7 +79,7 @@ def work_until_interrupted(site, writers, seconds: float, cut: bool) -> None:
         writer.stop.set()
         writer.join(60)
         assert not writer.is_alive(), f"{writer.name} hangs in {writer.in_call}"
-        assert gone(writer.failure), writer.failure
+        assert gone(writer.failure), f"{writer.name} in {writer.in_call}: {writer.failure}"
     subprocess.run(["umount", "-l", str(site.mount)], capture_output=True)
     if cut:
         site.disk.unplug()

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
+#include "wire/roles.h"
+
 namespace starlane::wire {
 namespace {
 
@@ -106,6 +111,64 @@ TEST_F(StoreSyncsTest, AStoreThatHangsIsWaitedForOnceAndCountsAgainWhenItAnswers
   while (!syncs.sync(map_).left_out.empty()) {
   }
   EXPECT_GE(stores_[2].syncs(), 2);
+}
+
+/// A metadata server as a role, and a store that it reaches by direct call.
+class MetaFlushTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = "/tmp/starlane-wire-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    base_ = pattern;
+    const auto site = Site::open_or_create(base_ / "site");
+    ASSERT_TRUE(site.ok()) << site.status().to_string();
+    network_ = std::move(Network::open(site->key_file().string()).value());
+    network_->add_local("unix:/here", store_);
+    role_ = std::move(MetaRole::start(*site, {}).value());
+    ASSERT_TRUE(role_->sync_before_flush(*network_).ok());
+    pb::RegisterTargetsRequest request;
+    pb::Target* target = request.add_targets();
+    target->set_id(1);
+    target->set_weight(1);
+    target->set_endpoint("unix:/here");
+    pb::ClusterMap map;
+    ASSERT_TRUE(role_->service().register_targets({}, request, &map).ok());
+  }
+  void TearDown() override {
+    role_.reset();
+    network_.reset();
+    std::filesystem::remove_all(base_);
+  }
+  /// A change that is only ordered, and then a flush.
+  Status change_and_flush() {
+    pb::OpenSessionRequest open;
+    open.set_host("here");
+    pb::OpenSessionReply opened;
+    SL_TRY(role_->service().open_session({}, open, &opened));
+    pb::Empty nothing;
+    return role_->service().flush({}, pb::FlushRequest(), &nothing);
+  }
+
+  std::filesystem::path base_;
+  OneStore store_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<MetaRole> role_;
+};
+
+TEST_F(MetaFlushTest, SyncsTheStoresFirst) {
+  const int before = store_.syncs();
+  ASSERT_TRUE(change_and_flush().ok());
+  EXPECT_GT(store_.syncs(), before);
+}
+
+TEST_F(MetaFlushTest, IsNoneWhenAStoreCannotSyncAndGoesOnWithoutOneThatIsAway) {
+  store_.answer(Status(Errc::io, "the device is broken"));
+  EXPECT_EQ(change_and_flush().code(), Errc::io);
+  store_.answer(Status(Errc::unavailable, "nobody there"));
+  EXPECT_TRUE(change_and_flush().ok());
+  store_.answer({});
+  EXPECT_TRUE(change_and_flush().ok());
+  EXPECT_TRUE(role_->stop().ok());
 }
 
 }  // namespace
