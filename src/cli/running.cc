@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -18,6 +19,7 @@
 #include "cli/terminal.h"
 #include "common/errno.h"
 #include "common/log.h"
+#include "wire/console.h"
 #include "wire/supervisor.h"
 
 namespace starlane::cli {
@@ -77,6 +79,31 @@ void wait_for_end(int ended) {
   }
 }
 
+using Roles = std::vector<std::pair<std::string, wire::Role*>>;
+using Servers = std::vector<std::pair<std::string, rpc::Server*>>;
+
+/// What a running process shows of itself: a console, and what its roles do in the site's state
+/// files. Destroyed before the roles.
+struct Shown {
+  std::unique_ptr<wire::Console> console;
+  std::unique_ptr<wire::StateWriter> state;  // null: no site on this machine
+};
+Result<Shown> show(const Result<wire::Site>& site, const Arguments& arguments, const Roles& roles,
+                   const Servers& servers, wire::Network& network) {
+  Shown shown;
+  wire::Console::Options console;
+  console.name = arguments.command->get_name();
+  console.site = site.ok() ? &*site : nullptr;
+  console.address = arguments.settings.metrics;
+  console.roles = roles;
+  console.servers = servers;
+  console.network = &network;
+  shown.console = SL_TRY(wire::Console::start(std::move(console)));
+  if (site.ok())
+    shown.state = std::make_unique<wire::StateWriter>(*site, roles, shown.console->places());
+  return shown;
+}
+
 /// A role that was started by hand or by a supervisor: says that it serves, waits, stops. `first`:
 /// a server that is stopped before the role, so that nothing comes after the role's last word.
 Status run_role(wire::Role& role, Arguments& arguments, const std::string& what,
@@ -120,6 +147,7 @@ Status prepare(const Program& program, Arguments& arguments) {
   if (!program.globals().directory.empty())
     SL_TRY(apply_file(*arguments.command,
                       std::filesystem::path(program.globals().directory) / "starlane.toml"));
+  arguments.settings.share();
   start_logging(
       {.role = arguments.command->get_name(), .file = "", .level = arguments.settings.log_level});
   return {};
@@ -139,7 +167,8 @@ Status run_meta(const Program& program, Arguments& arguments) {
   endpoints.push_back(site.endpoint("meta"));
   const auto server = SL_TRY(network->serve(
       {.meta = &role->service(), .workers = arguments.settings.meta.workers}, endpoints));
-  const wire::StateWriter state(site, {{"meta", role.get()}});
+  const Shown shown =
+      SL_TRY(show(site, arguments, {{"meta", role.get()}}, {{"meta", server.get()}}, *network));
   return run_role(*role, arguments, "metadata at " + endpoints.front(), server.get());
 }
 
@@ -156,7 +185,8 @@ Status run_store(const Program& program, Arguments& arguments) {
   const auto server = SL_TRY(way.network->serve(
       {.blocks = &role->service(), .workers = arguments.settings.store.workers}, endpoints));
   SL_TRY(role->join());
-  const wire::StateWriter state(site, {{"store", role.get()}});
+  const Shown shown = SL_TRY(
+      show(site, arguments, {{"store", role.get()}}, {{"store", server.get()}}, *way.network));
   const Status ended = run_role(*role, arguments, "blocks at " + endpoints.front());
   server->stop();
   return ended;
@@ -166,10 +196,8 @@ Status run_mount(const Program& program, Arguments& arguments) {
   SL_TRY(prepare(program, arguments));
   const Reach way = SL_TRY(reach(program, arguments.settings));
   const auto role = SL_TRY(wire::start_mount(*way.network, *way.meta, arguments.settings.mount));
-  std::unique_ptr<wire::StateWriter> state;
-  if (const Result<wire::Site> site = program.site(); site.ok())
-    state = std::make_unique<wire::StateWriter>(
-        *site, std::vector<std::pair<std::string, wire::Role*>>{{"mount", role.get()}});
+  const Result<wire::Site> site = program.site();
+  const Shown shown = SL_TRY(show(site, arguments, {{"mount", role.get()}}, {}, *way.network));
   return run_role(*role, arguments, arguments.settings.mount.mountpoint);
 }
 
@@ -177,10 +205,8 @@ Status run_keeper(const Program& program, Arguments& arguments) {
   SL_TRY(prepare(program, arguments));
   const Reach way = SL_TRY(reach(program, arguments.settings));
   const auto role = SL_TRY(wire::start_keeper(*way.network, *way.meta, arguments.settings.keeper));
-  std::unique_ptr<wire::StateWriter> state;
-  if (const Result<wire::Site> site = program.site(); site.ok())
-    state = std::make_unique<wire::StateWriter>(
-        *site, std::vector<std::pair<std::string, wire::Role*>>{{"keeper", role.get()}});
+  const Result<wire::Site> site = program.site();
+  const Shown shown = SL_TRY(show(site, arguments, {{"keeper", role.get()}}, {}, *way.network));
   return run_role(*role, arguments, "keeper");
 }
 
@@ -192,12 +218,26 @@ void print_ready(const wire::Site& site, Arguments& arguments) {
   std::fflush(stdout);
 }
 
+/// --metrics of the role that is started as number `place`: the port given, and those after it.
+std::string metrics_of(const std::string& address, std::uint32_t place) {
+  const std::size_t port = address.rfind(':') + 1;  // 0 where there is no colon
+  const int first = std::atoi(address.c_str() + port);
+  return first == 0 ? address
+                    : address.substr(0, port) + std::to_string(first + static_cast<int>(place));
+}
+
 Status up_separate(const wire::Site& site, Arguments& arguments) {
   wire::Supervisor supervisor(site);
+  std::uint32_t started = 0;
   const auto start = [&](const std::string& role, RoleKind kind, std::vector<std::string> more) {
     std::vector<std::string> words{"--dir", site.directory().string(), role};
     words.insert(words.end(), more.begin(), more.end());
-    for (std::string& word : forwarded(*arguments.command, kind)) words.push_back(std::move(word));
+    for (std::string& word : forwarded(*arguments.command, kind)) {
+      if (word.starts_with("--metrics="))
+        word = "--metrics=" + metrics_of(word.substr(10), started);
+      words.push_back(std::move(word));
+    }
+    ++started;
     return supervisor.start(role, std::move(words));
   };
   SL_TRY(start("meta", RoleKind::meta, {}));
@@ -233,10 +273,13 @@ Status up_together(const wire::Site& site, Arguments& arguments) {
   const auto keeper =
       SL_TRY(wire::start_keeper(*network, meta->service(), arguments.settings.keeper));
   const auto mount = SL_TRY(wire::start_mount(*network, meta->service(), arguments.settings.mount));
-  const wire::StateWriter state(site, {{"meta", meta.get()},
-                                       {"store", store.get()},
-                                       {"keeper", keeper.get()},
-                                       {"mount", mount.get()}});
+  const Shown shown =
+      SL_TRY(show(site, arguments,
+                  {{"meta", meta.get()},
+                   {"store", store.get()},
+                   {"keeper", keeper.get()},
+                   {"mount", mount.get()}},
+                  {{"meta", meta_server.get()}, {"store", store_server.get()}}, *network));
   wire::tell_ready(arguments.ready_fd, {});
   print_ready(site, arguments);
   wait_for_end(mount->ended());

@@ -84,6 +84,11 @@ void add_mount(CLI::App& command, const char* group, wire::MountOptions& options
         "Memory for mapped files; 0: a quarter of the host's", "0");
   bytes("--block-cache", options.block_cache_bytes, "Memory for blocks that were read", "512MiB");
   bytes("--dirty", options.dirty_bytes, "Memory for bytes that are not stored yet", "256MiB");
+  command
+      .add_option(
+          "--access-log", options.access_log,
+          "Write a line for each operation to this file; `starlane access-log` does it later")
+      ->group(group);
   command.add_option("--fetch-threads", options.fetch_threads, "Blocks fetched or stored at once")
       ->check(CLI::Range(1, 256))
       ->capture_default_str()
@@ -178,6 +183,18 @@ void add_common_settings(CLI::App& command, Settings& settings) {
   command
       .add_flag("--ucx", settings.ucx,
                 "Move bulk data between processes by UCX, which has RDMA verbs between hosts")
+      ->group(kCommonGroup);
+  command
+      .add_option(
+          "--metrics", settings.metrics,
+          "Also serve /metrics at HOST:PORT, or at PORT on loopback; with `up --separate` the "
+          "roles take this port and the next three: meta, store, keeper, mount")
+      ->group(kCommonGroup);
+  command
+      .add_option("--slow-ms", settings.slow_ms,
+                  "Operations and calls that take longer are logged, milliseconds; 0: none")
+      ->check(CLI::Range(0, 3'600'000))
+      ->capture_default_str()
       ->group(kCommonGroup);
 }
 

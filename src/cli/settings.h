@@ -18,7 +18,11 @@ struct Settings {
   wire::KeeperOptions keeper;
   std::string log_level = "info";
   bool ucx = false;
+  std::string metrics;  // PORT or HOST:PORT; empty: on the unix socket only
+  std::uint32_t slow_ms = 1000;
 
+  /// Gives the roles what all have in common.
+  void share() { meta.slow = store.slow = mount.slow = Milliseconds(slow_ms); }
   wire::Bulk bulk() const { return ucx ? wire::Bulk::ucx : wire::Bulk::by_place; }
 };
 

@@ -95,7 +95,8 @@ class FileIo {
   virtual void interrupt(std::uint64_t unique) = 0;
 
   struct Figures {
-    std::uint64_t dirty_bytes = 0, cached_bytes = 0, fetched_bytes = 0, put_bytes = 0;
+    std::uint64_t dirty_bytes = 0, dirty_limit_bytes = 0, cached_bytes = 0, fetched_bytes = 0,
+                  put_bytes = 0;
   };
   virtual Figures figures() = 0;
 };

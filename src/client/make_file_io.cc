@@ -17,7 +17,10 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
       : arena_(arena),
         blocks_(meta, std::move(resolve)),
         reader_(meta, blocks_, attachments, interrupts_,
-                {options.cache_bytes, options.read_ahead_bytes, options.fetch_threads}),
+                {.cache_bytes = options.cache_bytes,
+                 .max_window_bytes = options.read_ahead_bytes,
+                 .threads = options.fetch_threads,
+                 .meters = options.meters}),
         write_back_(meta, blocks_, attachments, requests, interrupts_, std::move(arena), *this,
                     {options.put_threads, options.commit_threads, options.dirty_age,
                      options.durable_every, options.layout}) {}
@@ -75,8 +78,8 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
 
   Figures figures() override {
     const auto blocks = blocks_.figures();
-    return {write_back_.dirty_bytes(), reader_.cached_bytes(), blocks.fetched_bytes,
-            blocks.put_bytes};
+    return {write_back_.dirty_bytes(), arena_->data_bytes(), reader_.cached_bytes(),
+            blocks.fetched_bytes, blocks.put_bytes};
   }
 
  private:

@@ -6,6 +6,7 @@
 #include "client/attachments.h"
 #include "client/blocks/block_client.h"
 #include "client/file_io.h"
+#include "client/meters.h"
 #include "client/session/requests.h"
 
 namespace starlane::client {
@@ -21,6 +22,7 @@ struct FileIoOptions {
   Milliseconds dirty_age{1000};      // older bytes are put and committed in the background
   Milliseconds durable_every{1000};  // then made durable
   std::uint32_t layout = 0;          // of new slices: copies (0: one)
+  std::shared_ptr<Meters> meters = std::make_shared<Meters>();
 };
 
 /// Everything that is passed by reference outlives the FileIo. Its destructor does not flush; call

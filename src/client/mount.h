@@ -6,6 +6,7 @@
 
 #include "client/file_io.h"
 #include "client/incarnations.h"
+#include "client/meters.h"
 #include "client/names/name_cache.h"
 #include "client/session/sessions.h"
 #include "client/vfs.h"
@@ -19,6 +20,7 @@ struct MountOptions {
   Nanoseconds missing_age =
       std::chrono::milliseconds(20);    // a name that is not there is asked for again after that
   std::uint32_t directory_page = 1024;  // entries of one call
+  std::shared_ptr<Meters> meters = std::make_shared<Meters>();
 };
 
 /// All arguments outlive it. `stop` also closes the sessions. Any thread.

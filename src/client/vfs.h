@@ -228,6 +228,10 @@ class Vfs {
   }
 
   virtual Result<StatFs> stat_fs(const Caller&, Node node) = 0;
+
+  /// By which path the kernel last found it, from the root of the mount, without a call to anybody:
+  /// for logs. Empty: not known.
+  virtual std::string path_of(Node) { return {}; }
 };
 
 }  // namespace starlane::client

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "common/trace.h"
+
 namespace starlane {
 
 void name_this_thread(const std::string& name) {
@@ -27,7 +29,7 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::submit(std::function<void()> work) {
   MutexLock lock(m_);
   while (queue_.size() >= options_.queue_limit) not_full_.wait(m_);
-  queue_.push_back(std::move(work));
+  queue_.push_back({std::move(work), current_trace()});
   not_empty_.notify_one();
 }
 
@@ -35,7 +37,7 @@ Status ThreadPool::try_submit(std::function<void()> work) {
   MutexLock lock(m_);
   if (queue_.size() >= options_.queue_limit)
     return Status(Errc::busy, options_.name + " queue is full");
-  queue_.push_back(std::move(work));
+  queue_.push_back({std::move(work), current_trace()});
   not_empty_.notify_one();
   return {};
 }
@@ -43,7 +45,7 @@ Status ThreadPool::try_submit(std::function<void()> work) {
 void ThreadPool::run(std::size_t number) {
   name_this_thread(options_.name + std::to_string(number));
   for (;;) {
-    std::function<void()> work;
+    Work work;
     {
       MutexLock lock(m_);
       while (queue_.empty() && !stopping_) not_empty_.wait(m_);
@@ -52,7 +54,8 @@ void ThreadPool::run(std::size_t number) {
       queue_.pop_front();
       not_full_.notify_one();
     }
-    work();
+    const TraceScope scope(work.trace);
+    work.run();
   }
 }
 

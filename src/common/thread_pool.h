@@ -40,7 +40,11 @@ class ThreadPool {
   Mutex m_;
   CondVar not_empty_;
   CondVar not_full_;
-  std::deque<std::function<void()>> queue_ SL_GUARDED_BY(m_);
+  struct Work {
+    std::function<void()> run;
+    std::uint64_t trace = 0;  // of who submitted it
+  };
+  std::deque<Work> queue_ SL_GUARDED_BY(m_);
   bool stopping_ SL_GUARDED_BY(m_) = false;
   std::vector<std::thread> threads_;
 };

@@ -339,6 +339,15 @@ Status Mount::abort() const {
   return {};
 }
 
+std::int64_t Mount::waiting() const {
+  std::int64_t count = -1;
+  const std::size_t colon = device_number_.find(':');
+  if (colon != std::string::npos)
+    std::ifstream("/sys/fs/fuse/connections/" + device_number_.substr(colon + 1) + "/waiting") >>
+        count;
+  return count;
+}
+
 void Mount::detach() {
   if (std::exchange(attached_, false)) unmount(mountpoint_);
 }

@@ -41,6 +41,9 @@ class Mount {
   Status set_read_ahead(std::uint32_t kib) const;
   /// Fails what waits in the kernel and ends the connection, wherever the mount is used still.
   Status abort() const;
+  /// Requests that the kernel has sent or queued and that are not answered; -1: it does not say
+  /// (the control file system is not mounted, or belongs to another user).
+  std::int64_t waiting() const;
   /// Takes it off its place; what is open stays usable. Idempotent.
   void detach();
 

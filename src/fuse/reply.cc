@@ -96,6 +96,7 @@ bool Reply::pieces(std::span<const client::Piece> pieces) {
 bool Reply::send(int error_number, std::span<const iovec> body) {
   SL_CHECK(!answered_);
   answered_ = true;
+  error_number_ = error_number;
   fuse_out_header header{};
   header.error = -error_number;
   header.unique = unique_;
@@ -113,6 +114,7 @@ bool Reply::send(int error_number, std::span<const iovec> body) {
     vectors[count++] = piece;
     length += piece.iov_len;
   }
+  answered_bytes_ = length - sizeof header;
   header.len = static_cast<std::uint32_t>(length);
   vectors[0] = {&header, sizeof header};
   if (::writev(device_, vectors, count) >= 0) return true;

@@ -40,6 +40,8 @@ class Reply {
     return bytes(std::as_bytes(std::span(&value, 1)));
   }
   bool answered() const { return answered_; }
+  int error_number() const { return error_number_; }              // of the answer; 0: none
+  std::size_t answered_bytes() const { return answered_bytes_; }  // after its header
 
  private:
   bool send(int error_number, std::span<const iovec> body);
@@ -47,6 +49,8 @@ class Reply {
   const int device_;
   const std::uint64_t unique_;
   bool answered_ = false;
+  int error_number_ = 0;
+  std::size_t answered_bytes_ = 0;
 };
 
 }  // namespace starlane::fuse

@@ -10,7 +10,9 @@
 
 #include "common/errno.h"
 #include "common/log.h"
+#include "common/trace.h"
 #include "fuse/decode.h"
+#include "fuse/watch/describe.h"
 
 namespace starlane::fuse {
 namespace {
@@ -68,6 +70,7 @@ Status Session::begin() {
   if (mount_.privileged()) {
     // After INIT, which may only lower it, and before the first open, which keeps what it finds.
     const Status raised = mount_.set_read_ahead(options_.read_ahead_kib);
+    raised_read_ahead_ = raised.ok();
     if (!raised.ok()) limitations_.push_back(raised.text());
   }
   vfs_.start(&notifier_, features_);
@@ -82,6 +85,7 @@ Status Session::begin() {
       sizeof(InHeader) + sizeof(fuse_write_in) + std::max(features_.max_write, 128U << 10);
   options.max_threads = std::max<std::size_t>(options_.max_threads, 2);
   options.keep_idle = std::max<std::size_t>(options_.idle_threads, 1);
+  options.queued = &operations_.queued;
   Workers::Handlers handlers;
   handlers.serve = [this](ByteSpan bytes) { serve(bytes); };
   handlers.urgent = [](ByteSpan bytes) { return urgent(bytes); };
@@ -101,6 +105,7 @@ Status Session::answer_init(ByteSpan bytes) {
   }
   InitIn in{};
   std::memcpy(&in, request.body.data(), std::min(sizeof in, request.body.size()));
+  heard_ = in;
   Reply reply(mount_.device(), request.unique);
   const auto agreed =
       negotiate(in, {options_.passthrough && mount_.privileged(), options_.max_write});
@@ -161,8 +166,46 @@ void Session::serve(ByteSpan bytes) {
   Reply reply(mount_.device(), one.unique);
   if (has_no_answer(one.opcode)) return server_->serve(one, reply);
   in_flight_->begin(one.caller.unique);
-  server_->serve(one, reply);
+  serve_counted(one, reply);
   in_flight_->end(one.caller.unique);
+}
+
+void Session::serve_counted(Request& request, Reply& reply) {
+  const TraceScope trace(make_trace(request.caller.unique));
+  const bool watched = tap_.active();
+  client::AccessEntry entry;
+  if (watched) {
+    entry = describe(request, vfs_);
+    entry.at = system_clock().wall();
+  }
+  const std::size_t carried = request.body.size();
+  const Nanoseconds began = system_clock().boot();
+  server_->serve(request, reply);
+  const Nanoseconds took = system_clock().boot() - began;
+  Operations::Kind& kind = operations_.of(request.opcode);
+  kind.took.record(took);
+  if (reply.error_number() != 0) kind.failed.add();
+  std::uint64_t moved = 0;
+  if (reply.error_number() == 0 && request.opcode == FUSE_READ) {
+    operations_.read_bytes.add(moved = reply.answered_bytes());
+  } else if (reply.error_number() == 0 && request.opcode == FUSE_WRITE) {
+    operations_.written_bytes.add(moved = carried - sizeof(fuse_write_in));
+  }
+  if (options_.slow.count() != 0 && took > options_.slow) log_slow(request, reply, took);
+  if (!watched) return;
+  entry.took = took;
+  entry.error = reply.error_number();
+  entry.result = moved;
+  entry.trace = current_trace();
+  tap_.offer(std::move(entry));
+}
+
+void Session::log_slow(const Request& request, const Reply& reply, Nanoseconds took) {
+  const auto ms = std::chrono::duration_cast<Milliseconds>(took).count();
+  SL_LOG(warn,
+         "event=slow_operation operation={} node={:x} pid={} took_ms={} errno={} trace={:016x}",
+         name_of_opcode(request.opcode), request.node.pack(), request.caller.pid, ms,
+         reply.error_number(), current_trace());
 }
 
 // EAGAIN: the kernel says it again if the request is still unanswered (its thread has read it, but
@@ -206,6 +249,7 @@ Session::Figures Session::figures() {
   figures.requests = requests_.load(std::memory_order_relaxed);
   figures.stored_bytes = notifier_.stored_bytes();
   figures.backing_files = backing_.live();
+  figures.waiting = mount_.waiting();
   if (workers_) {
     figures.threads = workers_->threads();
     figures.most_threads = workers_->most_threads();

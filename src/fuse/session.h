@@ -17,6 +17,8 @@
 #include "fuse/negotiate.h"
 #include "fuse/notifier.h"
 #include "fuse/serve.h"
+#include "fuse/watch/operations.h"
+#include "fuse/watch/tap.h"
 #include "fuse/workers.h"
 
 namespace starlane::fuse {
@@ -36,6 +38,7 @@ struct SessionOptions {
   std::uint32_t read_ahead_kib = 4096;  // of the mount's device; needs root
   std::size_t max_threads = 512;        // requests that may block at once before others queue
   std::size_t idle_threads = 4;
+  Milliseconds slow{1000};  // an operation that took longer is logged; 0: none is
 };
 
 class Session {
@@ -56,6 +59,9 @@ class Session {
 
   client::KernelNotifier& notifier() { return notifier_; }
   const client::KernelFeatures& features() const { return features_; }
+  /// The kernel's INIT.
+  const InitIn& heard() const { return heard_; }
+  bool raised_read_ahead() const { return raised_read_ahead_; }
   const std::string& mountpoint() const { return mount_.mountpoint(); }
   /// What this mount lacks and why, for people; empty when nothing.
   const std::vector<std::string>& limitations() const { return limitations_; }
@@ -63,8 +69,11 @@ class Session {
   struct Figures {
     std::uint64_t requests = 0, stored_bytes = 0;
     std::size_t in_flight = 0, threads = 0, most_threads = 0, backing_files = 0;
+    std::int64_t waiting = -1;  // sent by the kernel's users and unanswered; -1: it does not say
   };
   Figures figures();
+  Operations& operations() { return operations_; }
+  Tap& tap() { return tap_; }
 
  private:
   Session(client::Vfs& vfs, const SessionOptions& options, Mount mount);
@@ -76,6 +85,8 @@ class Session {
   void unbind_all();
   void end_connection();
   void serve(ByteSpan bytes);
+  void serve_counted(Request& request, Reply& reply);
+  void log_slow(const Request& request, const Reply& reply, Nanoseconds took);
   void interrupt(const Request& request);
 
   client::Vfs& vfs_;
@@ -85,8 +96,12 @@ class Session {
   BackingTable backing_;
   client::KernelFeatures features_;
   bool kernel_checks_flags_ = false;
+  InitIn heard_{};
+  bool raised_read_ahead_ = false;
   std::vector<std::string> limitations_;
   std::vector<std::string> bound_;
+  Operations operations_;
+  Tap tap_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<InFlight> in_flight_;
   std::unique_ptr<Workers> workers_;

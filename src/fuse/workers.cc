@@ -120,11 +120,12 @@ bool Workers::serve_queued() {
   const bool needed =
       readers_ == 0 && running_.size() >= options_.max_threads && running_.size() > 1;
   if (queue_.empty() || needed) return false;
-  const std::vector<std::byte> request = std::move(queue_.front());
+  const Waiting waiting = std::move(queue_.front());
   queue_.pop_front();
-  queued_bytes_ -= request.size();
+  queued_bytes_ -= waiting.request.size();
   m_.unlock();
-  handlers_.serve(request);
+  if (options_.queued != nullptr) options_.queued->record(system_clock().boot() - waiting.since);
+  handlers_.serve(waiting.request);
   m_.lock();
   return true;
 }
@@ -137,20 +138,21 @@ bool Workers::leave_to_others(ByteSpan request) {
       queue_.size() >= options_.queue_requests || queued_bytes_ >= options_.queue_bytes;
   if (full || running_.size() == 1 || handlers_.urgent(request)) return false;
   handlers_.queued(request);
-  queue_.emplace_back(request.begin(), request.end());
+  queue_.push_back({{request.begin(), request.end()}, system_clock().boot()});
   queued_bytes_ += request.size();
   return true;
 }
 
 std::optional<InHeader> Workers::take_queued(std::uint64_t unique) {
   MutexLock lock(m_);
-  for (auto request = queue_.begin(); request != queue_.end(); ++request) {
+  for (auto waiting = queue_.begin(); waiting != queue_.end(); ++waiting) {
+    const std::vector<std::byte>& request = waiting->request;
     InHeader header;
-    if (request->size() < sizeof header) continue;
-    std::memcpy(&header, request->data(), sizeof header);
+    if (request.size() < sizeof header) continue;
+    std::memcpy(&header, request.data(), sizeof header);
     if ((header.unique & ~kUniqueResend) != unique) continue;
-    queued_bytes_ -= request->size();
-    queue_.erase(request);
+    queued_bytes_ -= request.size();
+    queue_.erase(waiting);
     return header;
   }
   return std::nullopt;

@@ -15,6 +15,7 @@
 #include "common/bytes.h"
 #include "common/mutex.h"
 #include "fuse/protocol.h"
+#include "metrics/meter.h"
 
 namespace starlane::fuse {
 
@@ -27,6 +28,7 @@ class Workers {
     std::size_t keep_idle = 4;
     std::size_t queue_requests = 16384;  // beyond max_threads; the rest waits in the kernel
     std::uint64_t queue_bytes = 64_MiB;
+    metrics::Histogram* queued = nullptr;  // how long requests waited in the queue; outlives it
   };
   /// serve: one request, answered when it returns. urgent: it never blocks, so the last reader
   /// serves it itself.
@@ -72,7 +74,11 @@ class Workers {
   CondVar changed_;  // ended, or a thread gone
   ThreadList running_ SL_GUARDED_BY(m_);
   ThreadList finished_ SL_GUARDED_BY(m_);
-  std::deque<std::vector<std::byte>> queue_ SL_GUARDED_BY(m_);
+  struct Waiting {
+    std::vector<std::byte> request;
+    Nanoseconds since{0};
+  };
+  std::deque<Waiting> queue_ SL_GUARDED_BY(m_);
   std::uint64_t queued_bytes_ SL_GUARDED_BY(m_) = 0;
   std::size_t readers_ SL_GUARDED_BY(m_) = 0;  // in read(), or on the way to it
   std::size_t most_ SL_GUARDED_BY(m_) = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "kv/meters.h"
 
 namespace starlane::kv {
 
@@ -101,6 +102,8 @@ class Engine {
     std::uint64_t bytes_on_device = 0;
   };
   virtual Description describe() = 0;
+  /// Null: it counts nothing.
+  virtual const Meters* meters() const { return nullptr; }
 };
 
 /// Runs `body` in fresh transactions until it commits or fails with anything but conflict: random

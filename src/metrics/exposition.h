@@ -1,6 +1,6 @@
 // A page of figures in the Prometheus text format: values are added with their names and labels,
-// once for each page. A name keeps its help and kind from its first value. One thread; prometheus-cpp
-// stays behind it.
+// once for each page. A name keeps its help and kind from its first value. One thread;
+// prometheus-cpp stays behind it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,8 +31,8 @@ class Exposition {
                        const Labels& labels = {});
   void gauge(const std::string& name, const std::string& help, double value,
              const Labels& labels = {});
-  void histogram(const std::string& name, const std::string& help, const Counted& counted, Unit unit,
-                 const Labels& labels = {});
+  void histogram(const std::string& name, const std::string& help, const Counted& counted,
+                 Unit unit, const Labels& labels = {});
 
   std::string text() const;
 

@@ -1,5 +1,5 @@
-// Figures that hot paths raise: a relaxed atomic addition on a cache line that few threads share; no
-// lock, no look-up, no allocation. Meters know no names: who owns them names them when they are
+// Figures that hot paths raise: a relaxed atomic addition on a cache line that few threads share;
+// no lock, no look-up, no allocation. Meters know no names: who owns them names them when they are
 // read. Any thread.
 #pragma once
 #include <array>

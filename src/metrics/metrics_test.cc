@@ -104,7 +104,8 @@ class Pages : public testing::Test {
     if (request.path != "/echo") return {404, "there is no page " + request.path + "\n"};
     const auto said = request.query.find("say");
     if (said == request.query.end()) return {400, "say what?\n"};
-    return {200, std::string(request.local ? "local " : "far ") + request.method + " " + said->second};
+    return {200,
+            std::string(request.local ? "local " : "far ") + request.method + " " + said->second};
   }
   int raw() const {
     sockaddr_un address{};

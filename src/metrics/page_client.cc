@@ -78,8 +78,8 @@ Result<std::string> fetch_page(const PageWanted& wanted) {
   const bool local = wanted.where.starts_with("unix:");
   const UniqueFd fd =
       SL_TRY(local ? connect_unix(wanted.where.substr(5), wanted) : connect_tcp(wanted));
-  const std::string request =
-      wanted.method + " " + wanted.target + " HTTP/1.1\r\nHost: starlane\r\nConnection: close\r\n\r\n";
+  const std::string request = wanted.method + " " + wanted.target +
+                              " HTTP/1.1\r\nHost: starlane\r\nConnection: close\r\n\r\n";
   if (::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(request.size()))
     return nobody(wanted.where);
@@ -99,8 +99,8 @@ std::string encoded(const std::string& text) {
   for (const char c : text) {
     char hex[4];
     std::snprintf(hex, sizeof hex, "%%%02X", static_cast<unsigned char>(c));
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '.' ||
-                       c == '-' || c == '_';
+    const bool plain =
+        std::isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '.' || c == '-' || c == '_';
     out += plain ? std::string(1, c) : std::string(hex);
   }
   return out;

@@ -36,8 +36,8 @@ Result<sockaddr_un> unix_address(const std::string& path) {
 
 bool somebody_serves(const sockaddr_un& address) {
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return probe && ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
-                            sizeof address) == 0;
+  return probe &&
+         ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
 struct HostPort {
@@ -62,7 +62,8 @@ std::string name_of(const sockaddr_storage& address, socklen_t length) {
   char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
   ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof host, port,
                 sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
-  const std::string shown = std::strchr(host, ':') != nullptr ? "[" + std::string(host) + "]" : host;
+  const std::string shown =
+      std::strchr(host, ':') != nullptr ? "[" + std::string(host) + "]" : host;
   return shown + ":" + port;
 }
 
@@ -193,8 +194,7 @@ void PageServer::accept_from(const Listener& listener) {
   UniqueFd fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd) return;
   if (peers_.size() >= kPeers) peers_.pop_front();  // the oldest has had its time
-  peers_.push_back(
-      {std::move(fd), !listener.path.empty(), {}, system_clock().boot() + kPatience});
+  peers_.push_back({std::move(fd), !listener.path.empty(), {}, system_clock().boot() + kPatience});
 }
 
 /// Takes what has arrived. False: the peer was answered, or is gone.
@@ -221,12 +221,11 @@ void PageServer::answer(const Peer& peer) const {
   ::setsockopt(peer.fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   const int flags = ::fcntl(peer.fd.get(), F_GETFL);
   ::fcntl(peer.fd.get(), F_SETFL, flags & ~O_NONBLOCK);
-  send_all(peer.fd.get(), "HTTP/1.1 " + std::to_string(page.status) +
-                              (page.status == 200 ? " OK" : " Refused") +
-                              "\r\nContent-Type: " + page.type +
-                              "\r\nContent-Length: " + std::to_string(page.body.size()) +
-                              "\r\nConnection: close\r\n\r\n" +
-                              (request.method == "HEAD" ? "" : page.body));
+  send_all(peer.fd.get(),
+           "HTTP/1.1 " + std::to_string(page.status) + (page.status == 200 ? " OK" : " Refused") +
+               "\r\nContent-Type: " + page.type +
+               "\r\nContent-Length: " + std::to_string(page.body.size()) +
+               "\r\nConnection: close\r\n\r\n" + (request.method == "HEAD" ? "" : page.body));
   ::shutdown(peer.fd.get(), SHUT_WR);
 }
 

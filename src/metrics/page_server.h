@@ -37,8 +37,8 @@ class PageServer {
   PageServer(const PageServer&) = delete;
   PageServer& operator=(const PageServer&) = delete;
 
-  /// A socket that nobody serves any more is replaced. Errors: exists (somebody serves it), invalid,
-  /// io.
+  /// A socket that nobody serves any more is replaced. Errors: exists (somebody serves it),
+  /// invalid, io.
   Status listen_unix(const std::string& path);
   /// "PORT" (on loopback), "HOST:PORT" or "[IPV6]:PORT"; port 0: the system chooses. Answers where,
   /// as HOST:PORT. Errors: invalid, exists, io: one sentence each.

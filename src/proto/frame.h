@@ -56,8 +56,8 @@ struct FrameHeader {
       0;  // names memory of the client, for transports that can reach it
   std::uint16_t extension_length = 0;  // skipped by who does not know it
   std::uint16_t reserved = 0;
-  std::uint32_t body_check = 0;  // CRC32C of capability, exposure, extension and payload
-  std::uint32_t reserved2 = 0;
+  std::uint32_t body_check = 0;    // CRC32C of capability, exposure, extension and payload
+  std::uint32_t served_us = 0;     // of a reply: how long the server had the call
   std::uint32_t header_check = 0;  // CRC32C of the 100 bytes before
 };
 static_assert(sizeof(FrameHeader) == 104 && std::is_trivially_copyable_v<FrameHeader>);

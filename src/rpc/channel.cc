@@ -63,7 +63,12 @@ Result<Channel::Answer> Channel::call(const Call& call, const Request& request) 
       SL_TRY(pause(attempt, call.deadline));
       continue;
     }
+    const Nanoseconds began = system_clock().boot();
     Exchanged done = exchange(**line, call, request, options_.mount_nonce);
+    if (done.way.ok()) {
+      const Nanoseconds served = std::chrono::microseconds(done.header.served_us);
+      way_.record(system_clock().boot() - began - served);
+    }
     if (done.way.ok()) return Answer(*this, std::move(*line), done.header, done.payload);
     const bool gone = done.way.code() == Errc::unavailable;
     drop(std::move(*line), gone);

@@ -9,6 +9,7 @@
 
 #include "common/bulk.h"
 #include "common/mutex.h"
+#include "metrics/meter.h"
 #include "net/exposed_memory.h"
 #include "net/handshake.h"
 #include "net/transport.h"
@@ -94,6 +95,9 @@ class Channel {
     std::size_t open = 0;
   };
   Counts counts() const SL_EXCLUDES(m_);
+  /// How long calls took beyond what the server had them: the way there, the wait for one of its
+  /// workers, and the way back.
+  metrics::Counted way() const { return way_.counted(); }
 
  private:
   Result<std::unique_ptr<Line>> take(Deadline deadline) SL_EXCLUDES(m_);
@@ -109,6 +113,7 @@ class Channel {
   const net::Key& key_;
   const std::vector<net::Transport*> transports_;
   const ChannelOptions options_;
+  metrics::Histogram way_;
 
   mutable Mutex m_;
   CondVar freed_;

@@ -1,5 +1,6 @@
 #include "rpc/serve_call.h"
 
+#include <algorithm>
 #include <array>
 
 #include "rpc/attach.h"
@@ -60,14 +61,30 @@ void keep_small(std::vector<std::byte>& buffer) {
   if (buffer.capacity() > kKeptScratch) buffer = {};
 }
 
-Status answer(ServedSource& source, ServedSink& sink, const FrameHeader& request,
-              const Outcome& outcome, Scratch& scratch) {
+struct Serving {
+  net::Connection& connection;
+  const Services& services;
+  const FrameHeader& header;
+  Scratch& scratch;
+  const Nanoseconds began = system_clock().boot();
+};
+
+std::uint32_t microseconds_since(Nanoseconds began) {
+  const auto us =
+      std::chrono::duration_cast<std::chrono::microseconds>(system_clock().boot() - began);
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(us.count(), 0, UINT32_MAX));
+}
+
+Status answer(ServedSource& source, ServedSink& sink, const Serving& call, const Outcome& outcome) {
+  const FrameHeader& request = call.header;
+  const Scratch& scratch = call.scratch;
   if (source.broken() || sink.broken())
     return Status(Errc::unavailable, "the peer went away in the middle of a call");
   SL_TRY(source.drain());
   FrameHeader header = reply_to(request, outcome.status);
   const ByteSpan payload =
       outcome.status.ok() ? ByteSpan(scratch.reply) : bytes_of(capped(outcome.status.text()));
+  header.served_us = microseconds_since(call.began);
   seal(header, {}, payload);
   SL_TRY(sink.finish(header, payload));
   return outcome.distrust ? outcome.status : Status();
@@ -86,17 +103,10 @@ Result<WireExposure> exposure_of(const FrameHeader& header, ByteSpan body, const
   return exposure;
 }
 
-struct Serving {
-  net::Connection& connection;
-  const Services& services;
-  const FrameHeader& header;
-  Scratch& scratch;
-};
-
 Status run_and_answer(const Serving& call, ServedSource& source, ServedSink& sink) {
   const ByteSpan payload = payload_in(call.header, call.scratch.body);
   const Outcome outcome = run(call.header, call.services, payload, source, sink, call.scratch);
-  return answer(source, sink, call.header, outcome, call.scratch);
+  return answer(source, sink, call, outcome);
 }
 
 Status serve_request(const Serving& call, Peer& peer, const PeerLimits& limits) {
@@ -120,7 +130,7 @@ Status serve_attach(const Serving& call, Peer& peer, const PeerLimits& limits) {
   call.scratch.reply.clear();
   const Outcome outcome{reach_offer(payload_in(call.header, call.scratch.body),
                                     call.connection.take_descriptor(), peer)};
-  return answer(nothing, sink, call.header, outcome, call.scratch);
+  return answer(nothing, sink, call, outcome);
 }
 
 }  // namespace

@@ -290,6 +290,22 @@ Server::Counts Server::counts() const {
   return counts;
 }
 
+Server::Load Server::load() const {
+  Load load;
+  load.workers = options_.workers;
+  std::vector<pollfd> idle;
+  MutexLock lock(m_);
+  for (const auto& [id, link] : links_) {
+    const Link::State state = link->state;
+    if (state == Link::State::serving) ++load.serving;
+    if (state == Link::State::idle) idle.push_back({link->connection->descriptor(), POLLIN, 0});
+  }
+  if (::poll(idle.data(), idle.size(), 0) > 0)
+    load.queued = static_cast<std::size_t>(std::count_if(
+        idle.begin(), idle.end(), [](const pollfd& one) { return one.revents != 0; }));
+  return load;
+}
+
 void Server::stop() {
   MutexLock stopping(stop_m_);
   {

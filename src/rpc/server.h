@@ -49,6 +49,12 @@ class Server {
     std::size_t connections = 0;
   };
   Counts counts() const SL_EXCLUDES(m_);
+  /// Now: workers in a call, and connections on which a request has arrived that no worker has
+  /// taken up. Asks the kernel about each idle connection.
+  struct Load {
+    std::size_t workers = 0, serving = 0, queued = 0;
+  };
+  Load load() const SL_EXCLUDES(m_);
 
  private:
   struct Link;

@@ -38,6 +38,24 @@ class KeeperRole final : public Role {
         .dump();
   }
 
+  void measure(metrics::Exposition& out) override {
+    const keeper::Figures f = keeper_.figures();
+    out.counter("starlane_keeper_runs_total", "Rounds of background work", f.runs);
+    out.counter("starlane_keeper_failed_runs_total", "Rounds in which something failed",
+                f.failed_runs);
+    out.counter("starlane_keeper_removed_slices_total", "Dead slices whose blocks were removed",
+                f.removed_slices);
+    out.counter("starlane_keeper_merged_chunks_total", "Chunks whose slices were merged",
+                f.merged_chunks);
+    out.counter("starlane_keeper_merged_bytes_total", "Bytes written by merges", f.merged_bytes);
+    out.counter("starlane_keeper_freed_inodes_total", "Inodes freed after unlink", f.freed_inodes);
+    out.counter("starlane_keeper_expired_sessions_total", "Sessions ended for silence",
+                f.expired_sessions);
+    out.counter("starlane_keeper_orphan_slices_total", "Slices of dead sessions removed",
+                f.orphan_slices);
+    out.gauge("starlane_keeper_behind", "1: the last round left work", f.behind ? 1 : 0);
+  }
+
  private:
   BlockRouter router_;
   keeper::Keeper keeper_;

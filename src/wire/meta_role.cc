@@ -9,6 +9,7 @@
 #include "kv/rocksdb/rocksdb_engine.h"
 #include "meta/members/flush_marks.h"
 #include "meta/server.h"
+#include "wire/metered.h"
 #include "wire/roles.h"
 #include "wire/store_syncs.h"
 
@@ -20,15 +21,16 @@ constexpr Nanoseconds kFlushInterval = std::chrono::seconds(1);
 
 class MetaRoleImpl final : public MetaRole {
  public:
-  MetaRoleImpl(std::unique_ptr<kv::Engine> engine, const meta::Options& options)
+  MetaRoleImpl(std::unique_ptr<kv::Engine> engine, const meta::Options& options, Milliseconds slow)
       : engine_(std::move(engine)),
         server_(*engine_, system_clock(), options),
         marks_(*engine_, system_clock()),
+        metered_(server_, {"meta", slow}),
         flusher_([this] { flush_while_running(); }) {}
 
   ~MetaRoleImpl() override { stop_flushing(); }
 
-  MetaService& service() override { return server_; }
+  MetaService& service() override { return metered_; }
 
   Status sync_before_flush(Network& network) override {
     const auto find = [&network](const std::string& endpoint) -> StoreSyncs::Place {
@@ -54,6 +56,13 @@ class MetaRoleImpl final : public MetaRole {
         .dump();
   }
 
+  void measure(metrics::Exposition& out) override {
+    metered_.measure(out, "starlane_meta");
+    out.gauge("starlane_engine_device_bytes", "Bytes of the engine on its device",
+              static_cast<double>(engine_->describe().bytes_on_device));
+    if (const kv::Meters* meters = engine_->meters()) measure_engine(out, *meters);
+  }
+
  private:
   /// Within a flush of the engine, of which there is one at a time.
   Status sync_stores() {
@@ -71,6 +80,25 @@ class MetaRoleImpl final : public MetaRole {
         SL_LOG(info, "all stores are synced again");
     }
     return alone ? Status() : marks_.synced(asked);
+  }
+
+  static void measure_engine(metrics::Exposition& out, const kv::Meters& meters) {
+    const auto seconds = [&](const char* name, const char* help, const metrics::Histogram& of) {
+      out.histogram(name, help, of.counted(), metrics::Unit::seconds);
+    };
+    seconds("starlane_engine_commit_seconds", "Time of commits, those that failed too",
+            meters.commit);
+    seconds("starlane_engine_write_seconds", "Time of writing a group of commits", meters.write);
+    seconds("starlane_engine_flush_seconds", "Time of bringing commits to the device",
+            meters.flush);
+    out.histogram("starlane_engine_group_commits", "Commits written as one group",
+                  meters.group.counted(), metrics::Unit::plain);
+    out.counter("starlane_engine_conflicts_total", "Commits that lost a race and are run again",
+                meters.conflicts.value());
+    out.counter("starlane_engine_failures_total", "Commits that failed otherwise",
+                meters.failures.value());
+    out.counter("starlane_engine_failed_flushes_total", "Flushes that failed",
+                meters.failed_flushes.value());
   }
 
   void flush_while_running() {
@@ -101,6 +129,7 @@ class MetaRoleImpl final : public MetaRole {
   meta::FlushMarks marks_;
   std::unique_ptr<StoreSyncs> stores_;
   std::atomic<bool> alone_{false};  // the last flush went without a store; for log and stop()
+  MeteredMeta metered_;
   Mutex m_;
   CondVar wake_;
   bool stopping_ SL_GUARDED_BY(m_) = false;
@@ -118,7 +147,7 @@ Result<std::unique_ptr<MetaRole>> MetaRole::start(const Site& site, const MetaOp
   meta.cluster = site.cluster();
   meta.lease = Milliseconds(options.lease_ms);
   meta.heartbeat = Milliseconds(std::max<std::uint32_t>(options.lease_ms / 8, 100));
-  return std::unique_ptr<MetaRole>(new MetaRoleImpl(std::move(opened), meta));
+  return std::unique_ptr<MetaRole>(new MetaRoleImpl(std::move(opened), meta, options.slow));
 }
 
 }  // namespace starlane::wire

@@ -7,7 +7,10 @@
 #include "client/make_file_io.h"
 #include "client/mount.h"
 #include "common/unique_fd.h"
+#include "fuse/decode.h"
 #include "fuse/session.h"
+#include "wire/metered.h"
+#include "wire/mount_watch.h"
 #include "wire/roles.h"
 
 namespace starlane::wire {
@@ -32,28 +35,35 @@ class MountRole final : public Role {
   static Result<std::unique_ptr<Role>> start(Network& network, MetaService& meta,
                                              const MountOptions& options) {
     const std::vector<fuse::Bind> binds = SL_TRY(parse_binds(options.binds));
-    std::unique_ptr<MountRole> role(new MountRole(network));
+    std::unique_ptr<MountRole> role(new MountRole(network, meta, options.slow));
     client::SessionOptions session;
     session.host = host_name();
     session.purpose = "mount " + options.mountpoint;
-    role->sessions_ = SL_TRY(client::Sessions::open(meta, system_clock(), session, kPatience));
+    role->sessions_ =
+        SL_TRY(client::Sessions::open(role->meta_, system_clock(), session, kPatience));
     client::FileIoOptions io;
     io.cache_bytes = options.block_cache_bytes;
     io.arena_bytes = options.dirty_bytes;
     io.fetch_threads = options.fetch_threads;
+    io.meters = role->meters_;
     role->io_ = SL_TRY(client::make_file_io(
-        meta, [&network](const std::string& endpoint) { return network.blocks(endpoint); },
+        role->meta_, [here = role.get()](const std::string& at) { return here->blocks(at); },
         *role->sessions_, role->sessions_->requests(), io));
     client::NodeCacheOptions cache;
     cache.passthrough = options.passthrough;
     cache.budget_bytes = options.node_cache_bytes;
     role->incarnations_ = client::make_incarnations(*role->io_, cache);
-    role->vfs_ = client::make_mount(*role->sessions_, *role->io_, *role->incarnations_, {});
+    client::MountOptions names;
+    names.meters = role->meters_;
+    role->vfs_ = client::make_mount(*role->sessions_, *role->io_, *role->incarnations_, names);
     fuse::SessionOptions front;
     front.mountpoint = options.mountpoint;
     front.binds = binds;
     front.passthrough = options.passthrough;
+    front.slow = options.slow;
     role->front_ = SL_TRY(fuse::Session::start(*role->vfs_, front));
+    role->watch_ = std::make_unique<MountWatch>(role->front_->tap(), role->front_->mountpoint());
+    if (!options.access_log.empty()) SL_TRY(role->watch_->begin_log(options.access_log));
     role->watch();
     return std::unique_ptr<Role>(std::move(role));
   }
@@ -90,8 +100,99 @@ class MountRole final : public Role {
         .dump();
   }
 
+  Result<std::string> ask(const std::string& method, const std::string& page,
+                          const Query& query) override {
+    return watch_->ask(method, page, query);
+  }
+
+  void measure(metrics::Exposition& out) override {
+    measure_operations(out);
+    measure_front(out);
+    measure_caches(out);
+    meta_.measure(out, "starlane_client_meta");
+    block_meters_.measure(out, "starlane_client_store");
+  }
+
  private:
-  explicit MountRole(Network& network) : network_(network) {}
+  MountRole(Network& network, MetaService& meta, Milliseconds slow)
+      : network_(network), slow_(slow), meta_(meta, {"client of meta", slow}) {}
+
+  std::shared_ptr<BlockService> blocks(const std::string& endpoint) {
+    auto service = network_.blocks(endpoint);
+    if (!service) return nullptr;
+    return std::make_shared<MeteredBlocks>(std::move(service), block_meters_,
+                                           Metering{"client of store", slow_});
+  }
+
+  void measure_operations(metrics::Exposition& out) {
+    fuse::Operations& operations = front_->operations();
+    for (std::uint32_t opcode = 0; opcode < fuse::Operations::kKinds; ++opcode) {
+      const metrics::Counted took = operations.of(opcode).took.counted();
+      if (took.count() == 0) continue;
+      const metrics::Labels labels{{"operation", std::string(fuse::name_of_opcode(opcode))}};
+      out.histogram("starlane_fuse_operation_seconds",
+                    "Time of the kernel's requests, from reading them to the answer", took,
+                    metrics::Unit::seconds, labels);
+      out.counter("starlane_fuse_operation_failures_total",
+                  "Requests answered with an errno; names that are not there too",
+                  operations.of(opcode).failed.value(), labels);
+    }
+    out.counter("starlane_fuse_read_bytes_total", "Bytes of answers to READ",
+                operations.read_bytes.value());
+    out.counter("starlane_fuse_written_bytes_total", "Bytes of WRITE requests",
+                operations.written_bytes.value());
+    out.histogram("starlane_fuse_queue_seconds",
+                  "Time that requests waited because every thread was busy",
+                  operations.queued.counted(), metrics::Unit::seconds);
+  }
+
+  void measure_front(metrics::Exposition& out) {
+    const fuse::Session::Figures front = front_->figures();
+    const auto gauge = [&](const char* name, const char* help, std::uint64_t value) {
+      out.gauge(name, help, static_cast<double>(value));
+    };
+    out.counter("starlane_fuse_requests_total", "Requests of the kernel", front.requests);
+    gauge("starlane_fuse_in_flight", "Requests being served or queued here", front.in_flight);
+    gauge("starlane_fuse_threads", "Threads that serve", front.threads);
+    gauge("starlane_fuse_backing_files", "Files that the kernel reads itself (passthrough)",
+          front.backing_files);
+    if (front.waiting >= 0)
+      gauge("starlane_fuse_kernel_waiting", "Requests unanswered, those in the kernel's queue too",
+            static_cast<std::uint64_t>(front.waiting));
+    out.counter("starlane_fuse_tap_dropped_total",
+                "Operations that an access log or a profile missed", front_->tap().dropped());
+  }
+
+  void measure_caches(metrics::Exposition& out) {
+    const client::FileIo::Figures io = io_->figures();
+    const client::Incarnations::Figures cache = incarnations_->figures();
+    const auto gauge = [&](const char* name, const char* help, std::uint64_t value) {
+      out.gauge(name, help, static_cast<double>(value));
+    };
+    const auto hits = [&](const char* what, const metrics::Counter& hit,
+                          const metrics::Counter& missed) {
+      for (const bool yes : {true, false})
+        out.counter("starlane_client_cache_lookups_total",
+                    "Questions to the caches of names and attributes", (yes ? hit : missed).value(),
+                    {{"cache", what}, {"outcome", yes ? "hit" : "miss"}});
+    };
+    hits("names", meters_->name_hits, meters_->name_misses);
+    hits("attributes", meters_->attribute_hits, meters_->attribute_misses);
+    out.counter("starlane_client_block_cache_hit_bytes_total", "Bytes read from the block cache",
+                meters_->block_hit_bytes.value());
+    out.counter("starlane_client_block_cache_miss_bytes_total", "Bytes that readers waited for",
+                meters_->block_miss_bytes.value());
+    gauge("starlane_client_block_cache_bytes", "Memory of the block cache in use", io.cached_bytes);
+    gauge("starlane_client_dirty_bytes", "Written and not stored yet", io.dirty_bytes);
+    gauge("starlane_client_dirty_limit_bytes", "Writers wait beyond that", io.dirty_limit_bytes);
+    gauge("starlane_node_cache_files", "Files in the node cache", cache.files);
+    gauge("starlane_node_cache_bytes", "Bytes in the node cache", cache.bytes);
+    gauge("starlane_node_cache_budget_bytes", "Most that it may take", cache.budget_bytes);
+    out.counter("starlane_node_cache_filled_bytes_total", "Bytes fetched into the node cache",
+                cache.filled_bytes);
+    out.counter("starlane_node_cache_passthrough_opens_total", "Opens served by the kernel alone",
+                cache.passthrough_opens);
+  }
 
   /// Tells `ended` when somebody unmounted it.
   void watch() {
@@ -105,11 +206,16 @@ class MountRole final : public Role {
   }
 
   Network& network_;
+  const Milliseconds slow_;
+  MeteredMeta meta_;
+  BlockMeters block_meters_;
+  const std::shared_ptr<client::Meters> meters_ = std::make_shared<client::Meters>();
   std::unique_ptr<client::Sessions> sessions_;
   std::unique_ptr<client::FileIo> io_;
   std::unique_ptr<client::Incarnations> incarnations_;
   std::unique_ptr<client::Vfs> vfs_;
   std::unique_ptr<fuse::Session> front_;
+  std::unique_ptr<MountWatch> watch_;
   UniqueFd ended_;
   std::thread watcher_;
 };

@@ -1,6 +1,7 @@
 #include "wire/network.h"
 
 #include "common/rng.h"
+#include "metrics/merge.h"
 #include "net/shm/shm_fabric.h"
 #include "rpc/block_stub.h"
 #include "rpc/meta_stub.h"
@@ -91,6 +92,31 @@ std::shared_ptr<BlockService> Network::blocks(const std::string& endpoint) {
   const Result<Peer*> found = peer(endpoint);
   if (!found.ok()) return nullptr;
   return {std::shared_ptr<void>(), &(*found)->blocks};
+}
+
+rpc::Channel::Counts Network::counts() const {
+  rpc::Channel::Counts all;
+  MutexLock lock(m_);
+  for (const auto& [endpoint, peer] : peers_)
+    for (const rpc::Channel* channel : {&peer->meta_channel, &peer->data_channel}) {
+      const rpc::Channel::Counts one = channel->counts();
+      all.connects += one.connects;
+      all.failed_connects += one.failed_connects;
+      all.repeats += one.repeats;
+      all.attached += one.attached;
+      all.open += one.open;
+    }
+  return all;
+}
+
+Network::Ways Network::ways() const {
+  Ways all;
+  MutexLock lock(m_);
+  for (const auto& [endpoint, peer] : peers_) {
+    all.meta += peer->meta_channel.way();
+    all.data += peer->data_channel.way();
+  }
+  return all;
 }
 
 void Network::add_local(const std::string& endpoint, BlockService& service) {

@@ -11,6 +11,7 @@
 #include "net/tcp/tcp_transport.h"
 #include "proto/block_service.h"
 #include "proto/meta_service.h"
+#include "rpc/channel.h"
 #include "rpc/server.h"
 
 namespace starlane::wire {
@@ -40,6 +41,13 @@ class Network {
   /// From now on `endpoint` is this object, which outlives the network.
   void add_local(const std::string& endpoint, BlockService& service) SL_EXCLUDES(m_);
 
+  /// Of the channels to other processes.
+  rpc::Channel::Counts counts() const SL_EXCLUDES(m_);
+  struct Ways {
+    metrics::Counted meta, data;  // rpc::Channel::way, by purpose
+  };
+  Ways ways() const SL_EXCLUDES(m_);
+
   struct Served {
     MetaService* meta = nullptr;
     BlockService* blocks = nullptr;
@@ -59,7 +67,7 @@ class Network {
   const std::unique_ptr<net::MemoryFabric> fabric_;
   net::TcpTransport tcp_;
   std::vector<net::Transport*> transports_{&tcp_};
-  Mutex m_;
+  mutable Mutex m_;
   std::map<std::string, std::unique_ptr<Peer>> peers_ SL_GUARDED_BY(m_);
   std::map<std::string, BlockService*> local_ SL_GUARDED_BY(m_);
 };

@@ -3,11 +3,13 @@
 // which. Start and stop from one thread.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "common/bytes.h"
+#include "metrics/exposition.h"
 #include "proto/block_service.h"
 #include "proto/meta_service.h"
 #include "wire/network.h"
@@ -15,11 +17,14 @@
 
 namespace starlane::wire {
 
+inline constexpr const char* kVersion = "0.1.0";
+
 struct MetaOptions {
   std::vector<std::string> listen;  // beside the site's own socket
   std::uint64_t cache_bytes = 128_MiB;
   std::size_t workers = 16;
   std::uint32_t lease_ms = 10'000;
+  Milliseconds slow{1000};  // calls that take longer are logged; 0: none
 };
 
 struct StoreOptions {
@@ -28,6 +33,7 @@ struct StoreOptions {
   std::string advertise;  // the endpoint that others reach it at; empty: the first of listen, or
                           // the site's socket
   std::size_t workers = 16;
+  Milliseconds slow{1000};
 };
 
 struct MountOptions {
@@ -38,6 +44,8 @@ struct MountOptions {
   std::uint64_t block_cache_bytes = 512_MiB;
   std::uint64_t dirty_bytes = 256_MiB;
   std::size_t fetch_threads = 8;
+  std::string access_log;   // a file; empty: none
+  Milliseconds slow{1000};  // operations and calls that take longer are logged; 0: none
 };
 
 struct KeeperOptions {
@@ -54,6 +62,14 @@ class Role {
   virtual int ended() const { return -1; }
   /// Its figures, as a JSON object, for `starlane status`.
   virtual std::string figures() = 0;
+  /// Adds its metrics to a page. Any thread.
+  virtual void measure(metrics::Exposition& out) = 0;
+  /// A page of its own, for a command; not_found: it has none of that name. Any thread.
+  using Query = std::map<std::string, std::string>;
+  virtual Result<std::string> ask(const std::string& /*method*/, const std::string& /*page*/,
+                                  const Query& /*query*/) {
+    return Status(Errc::not_found, "no such page");
+  }
 };
 
 class MetaRole : public Role {
@@ -85,10 +101,12 @@ Result<std::unique_ptr<Role>> start_keeper(Network& network, MetaService& meta,
 /// This machine, as sessions show it.
 std::string host_name();
 
-/// Writes `role`'s figures to the site's state file once a second, until destroyed.
+/// Writes each role's figures to the site's state file once a second, until destroyed.
 class StateWriter {
  public:
-  StateWriter(const Site& site, std::vector<std::pair<std::string, Role*>> roles);
+  /// metrics: where the process serves them.
+  StateWriter(const Site& site, std::vector<std::pair<std::string, Role*>> roles,
+              std::vector<std::string> metrics);
   ~StateWriter();
 
  private:

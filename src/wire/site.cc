@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -112,6 +113,22 @@ Result<Site> Site::open_or_create(const fs::path& directory) {
   }
   SL_TRY(make_directories(absolute));
   return open(absolute);
+}
+
+std::vector<std::pair<std::string, std::string>> Site::consoles() const {
+  const fs::path one = console("").substr(5);  // "…/metrics-.sock": each console adds its name
+  const std::string start = one.stem().string(), end = ".sock";
+  std::vector<std::pair<std::string, std::string>> found;
+  std::error_code failed;
+  for (fs::directory_iterator at(one.parent_path(), failed), last; !failed && at != last;
+       at.increment(failed)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(start) || !name.ends_with(end)) continue;
+    found.emplace_back(name.substr(start.size(), name.size() - start.size() - end.size()),
+                       "unix:" + at->path().string());
+  }
+  std::ranges::sort(found);
+  return found;
 }
 
 std::string Site::endpoint(const std::string& role) const {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/status.h"
 #include "common/unique_fd.h"
@@ -31,6 +33,10 @@ class Site {
   /// "unix:…" endpoint of a role; in a short directory of its own when the path would not fit a
   /// socket address.
   std::string endpoint(const std::string& role) const;
+  /// "unix:…" endpoint of the console of a process (console.h).
+  std::string console(const std::string& process) const { return endpoint(kConsole + process); }
+  /// Process and endpoint of every console whose socket is there, dead ones too.
+  std::vector<std::pair<std::string, std::string>> consoles() const;
   /// Where a running role says what it is doing, as JSON.
   std::filesystem::path state_file(const std::string& role) const {
     return directory_ / "run" / (role + ".json");
@@ -41,6 +47,8 @@ class Site {
   Result<UniqueFd> lock(const std::string& role) const;
 
  private:
+  static constexpr const char* kConsole = "metrics-";
+
   std::filesystem::path directory_;
   std::string cluster_;
 };

@@ -15,6 +15,7 @@ namespace starlane::wire {
 struct StateWriter::State {
   Site site;
   std::vector<std::pair<std::string, Role*>> roles;
+  std::vector<std::string> metrics;
   Mutex m;
   CondVar wake;
   bool stopping SL_GUARDED_BY(m) = false;
@@ -25,9 +26,12 @@ struct StateWriter::State {
       const std::filesystem::path file = site.state_file(name);
       const std::string draft = file.string() + ".new";
       const auto figures = nlohmann::json::parse(role->figures(), nullptr, false);
-      std::ofstream(draft)
-          << nlohmann::json{{"role", name}, {"pid", ::getpid()}, {"figures", figures}}.dump()
-          << "\n";
+      std::ofstream(draft) << nlohmann::json{{"role", name},
+                                             {"pid", ::getpid()},
+                                             {"metrics", metrics},
+                                             {"figures", figures}}
+                                  .dump()
+                           << "\n";
       std::error_code ignored;
       std::filesystem::rename(draft, file, ignored);
     }
@@ -44,9 +48,11 @@ struct StateWriter::State {
   }
 };
 
-StateWriter::StateWriter(const Site& site, std::vector<std::pair<std::string, Role*>> roles)
+StateWriter::StateWriter(const Site& site, std::vector<std::pair<std::string, Role*>> roles,
+                         std::vector<std::string> metrics)
     : state_(new State{.site = site,
                        .roles = std::move(roles),
+                       .metrics = std::move(metrics),
                        .m = {},
                        .wake = {},
                        .stopping = false,

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/thread_pool.h"
+#include "wire/metered.h"
 #include "wire/roles.h"
 
 namespace starlane::wire {
@@ -52,8 +53,12 @@ std::optional<TargetId> id_in(const std::string& directory) {
 
 class StoreRoleImpl final : public StoreRole {
  public:
-  StoreRoleImpl(std::unique_ptr<block::Store> store, MetaService& meta, std::string endpoint)
-      : store_(std::move(store)), meta_(meta), endpoint_(std::move(endpoint)) {}
+  StoreRoleImpl(std::shared_ptr<block::Store> store, MetaService& meta, std::string endpoint,
+                Milliseconds slow)
+      : store_(std::move(store)),
+        metered_(store_, meters_, {"store", slow}),
+        meta_(meta),
+        endpoint_(std::move(endpoint)) {}
 
   ~StoreRoleImpl() override { stop_reporting(); }
 
@@ -63,7 +68,7 @@ class StoreRoleImpl final : public StoreRole {
     return {};
   }
 
-  BlockService& service() override { return *store_; }
+  BlockService& service() override { return metered_; }
   const std::string& endpoint() const override { return endpoint_; }
 
   /// Metadata that names its blocks becomes durable while they can still be synced: afterwards the
@@ -91,7 +96,33 @@ class StoreRoleImpl final : public StoreRole {
     return out.dump();
   }
 
+  void measure(metrics::Exposition& out) override {
+    meters_.measure(out, "starlane_store");
+    const auto infos = store_->targets({});
+    if (!infos.ok()) return;
+    for (const TargetInfo& info : *infos) measure_target(out, info);
+  }
+
  private:
+  void measure_target(metrics::Exposition& out, const TargetInfo& info) const {
+    const metrics::Labels labels{{"target", std::to_string(info.target.value)}};
+    const auto gauge = [&](const char* name, const char* help, std::uint64_t value) {
+      out.gauge(name, help, static_cast<double>(value), labels);
+    };
+    gauge("starlane_store_capacity_bytes", "Size of the device", info.capacity_bytes);
+    gauge("starlane_store_free_bytes", "Free on the device", info.free_bytes);
+    gauge("starlane_store_stored_bytes", "Bytes of blocks stored", info.stored_bytes);
+    gauge("starlane_store_blocks", "Blocks stored", info.blocks);
+    gauge("starlane_store_healthy", "1: it serves", info.healthy ? 1 : 0);
+    const auto counters = store_->counters(info.target);
+    if (!counters.ok()) return;
+    out.counter("starlane_store_removed_slices_total", "Slices removed", counters->removed_slices,
+                labels);
+    out.counter("starlane_store_corrupt_total", "Bad copies found", counters->corrupt, labels);
+    out.counter("starlane_store_io_errors_total", "Failures of the device", counters->io_errors,
+                labels);
+  }
+
   Status report() {
     const std::vector<TargetInfo> infos = SL_TRY(store_->targets({}));
     pb::RegisterTargetsRequest request;
@@ -132,7 +163,9 @@ class StoreRoleImpl final : public StoreRole {
     if (reporter_.joinable()) reporter_.join();
   }
 
-  const std::unique_ptr<block::Store> store_;
+  const std::shared_ptr<block::Store> store_;
+  BlockMeters meters_;
+  MeteredBlocks metered_;
   MetaService& meta_;
   const std::string endpoint_;
   std::thread reporter_;
@@ -165,7 +198,7 @@ Result<std::unique_ptr<StoreRole>> StoreRole::open(const Site& site, MetaService
     return Status(Errc::invalid, "clients cannot connect to " + endpoint +
                                      "; say where they reach this store with --store-advertise");
   return std::unique_ptr<StoreRole>(
-      new StoreRoleImpl(std::move(opened), meta, std::move(endpoint)));
+      new StoreRoleImpl(std::move(opened), meta, std::move(endpoint), options.slow));
 }
 
 }  // namespace starlane::wire

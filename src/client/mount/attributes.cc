@@ -6,7 +6,9 @@
 namespace starlane::client {
 
 Result<Believed<Attributes>> MountCore::fetch(View& view, InodeId inode, std::uint64_t unique) {
-  if (const auto known = names_.attributes(*view.attached, inode)) return *known;
+  const auto known = names_.attributes(*view.attached, inode);
+  (known ? options_.meters->attribute_hits : options_.meters->attribute_misses).add();
+  if (known) return *known;
   const NameCache::Question question = names_.ask();
   pb::NodeRequest request;
   request.set_inode(inode.value);

@@ -1,6 +1,7 @@
 // MountCore::call, for the files of this folder.
 #pragma once
 #include "client/mount/core.h"
+#include "common/trace.h"
 
 namespace starlane::client {
 
@@ -21,7 +22,7 @@ Status MountCore::call(const View& view,
     Call header;
     header.session = under.session;
     header.request = number;
-    header.trace = unique;
+    header.trace = current_trace();
     header.attachment_epoch = under.epoch;
     status = sessions_.retry().call(method, header, request, reply, unique);
     if (status.code() != Errc::fenced) return status;

@@ -89,6 +89,7 @@ class MountCore final : public Vfs, private SessionListener {
   Status set_flags(const Caller&, Node node, std::uint32_t flags) override;
 
   Result<StatFs> stat_fs(const Caller&, Node node) override;
+  std::string path_of(Node node) override;
 
  private:
   /// A name and its file's attributes, as believed or as just asked. Inode 0: there is no such

@@ -72,7 +72,9 @@ std::optional<MountCore::Found> MountCore::known_name(View& view, InodeId direct
 
 Result<MountCore::Found> MountCore::find(View& view, InodeId directory, std::string_view name,
                                          std::uint64_t unique) {
-  if (auto known = known_name(view, directory, name)) return *std::move(known);
+  auto known = known_name(view, directory, name);
+  (known ? options_.meters->name_hits : options_.meters->name_misses).add();
+  if (known) return *std::move(known);
   const NameCache::Question question = names_.ask();
   const NameKey key{view.file(directory), std::string(name)};
   return lookups_.fly(
@@ -116,8 +118,7 @@ EntryReply MountCore::entry_reply(View& view, InodeId directory, std::string_vie
   reply.node = {view.slot, incarnation_of(view, attributes), attributes.inode};
   reply.generation = attributes.generation;
   reply.entry_valid = valid;
-  // In a frozen tree no open asks whether the name still names the file.
-  nodes_.looked_up(reply.node, directory, view.frozen() ? std::string_view() : name);
+  nodes_.looked_up(reply.node, directory, name);
   reply.attributes = attributes_reply(view, reply.node, attributes, valid);
   return reply;
 }

@@ -47,7 +47,7 @@ Result<Attributes> MountCore::gate_call(View& view, Node node, std::uint32_t fla
   request.set_truncate(truncates(flags));
   request.set_append((flags & O_APPEND) != 0);
   const auto by = nodes_.found_by(node);
-  if (check_name && by) {
+  if (check_name && by && !view.frozen()) {  // in a frozen tree a name stays
     request.set_parent(by->parent.value);
     request.set_name(by->name);
   }

@@ -34,6 +34,7 @@ Reader::Reader(MetaService& meta, BlockClient& blocks, Attachments& attachments,
     : blocks_(blocks),
       attachments_(attachments),
       interrupts_(interrupts),
+      meters_(options.meters),
       max_window_(
           std::min(options.max_window_bytes, std::max(options.cache_bytes / 8, kBlockSize))),
       maps_(meta, attachments, options.max_map_segments),
@@ -139,8 +140,14 @@ Status Reader::read_segment(const Look& look, const Segment& segment, std::uint6
 Status Reader::read_block(Source source, Advice& advice, std::vector<Piece>& pieces,
                           const Interrupts::Scope& scope) {
   BlockCache::Range& range = source.range;
-  for (;;) {
-    range.begin += cache_.look(range, pieces);
+  const std::uint32_t wanted = range.end - range.begin;
+  for (bool first = true;; first = false) {
+    const std::uint32_t here = cache_.look(range, pieces);
+    if (first) {
+      meters_->block_hit_bytes.add(here);
+      meters_->block_miss_bytes.add(wanted - here);
+    }
+    range.begin += here;
     if (range.begin == range.end) return {};
     advice.waited = true;
     const BlockCache::Claim claim = cache_.claim(range, advice.sequential);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/blocks/block_client.h"
+#include "client/meters.h"
 #include "client/read/block_cache.h"
 #include "client/read/file_maps.h"
 #include "client/read/read_streams.h"
@@ -19,6 +20,7 @@ class Reader {
     std::uint64_t max_window_bytes = 64_MiB;  // ahead of one stream
     std::size_t threads = 8;                  // fetches at once beside those of readers themselves
     std::size_t max_map_segments = 1 << 20;
+    std::shared_ptr<Meters> meters = std::make_shared<Meters>();
   };
   Reader(MetaService& meta, BlockClient& blocks, Attachments& attachments, Interrupts& interrupts,
          const Options& options);
@@ -84,6 +86,7 @@ class Reader {
   BlockClient& blocks_;
   Attachments& attachments_;
   Interrupts& interrupts_;
+  const std::shared_ptr<Meters> meters_;
   const std::uint64_t max_window_;
   FileMaps maps_;
   BlockCache cache_;

@@ -32,6 +32,15 @@ std::optional<std::string> OwnTree::data_set_of(InodeId inode) {
   return at->second;
 }
 
+std::optional<std::string> OwnTree::path_of(InodeId inode) {
+  if (inode == kRootInode) return "";
+  if (inode == kPublicInode) return "public";
+  if (inode == kVolumesInode) return "volumes";
+  const auto data_set = data_set_of(inode);
+  if (!data_set) return std::nullopt;
+  return "public/" + *data_set;
+}
+
 std::vector<OwnTree::Entry> OwnTree::list(InodeId directory, const Listing& listing) {
   std::vector<Entry> entries;
   if (directory == kRootInode) {

@@ -36,6 +36,8 @@ class OwnTree {
   std::vector<Entry> list(InodeId directory, const Listing& listing) SL_EXCLUDES(m_);
   /// stale_handle: no such inode was given out.
   Result<Attributes> attributes(InodeId inode) SL_EXCLUDES(m_);
+  /// "", "volumes", "public" or "public/NAME", without a slash at its end; nothing: no such inode.
+  std::optional<std::string> path_of(InodeId inode) SL_EXCLUDES(m_);
 
  private:
   /// The same on every host, unless two names meet.

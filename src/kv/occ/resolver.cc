@@ -57,6 +57,16 @@ Status Resolver::commit(Intent& intent, Durability durability) {
     return Status(Errc::too_big, "a transaction of " + std::to_string(intent.bytes) +
                                      " bytes is over the limit of " +
                                      std::to_string(options_.transaction_bytes));
+  const metrics::Timed timed(meters_.commit);
+  const Status status = judge_and_write(intent, durability);
+  if (status.code() == Errc::conflict)
+    meters_.conflicts.add();
+  else if (!status.ok())
+    meters_.failures.add();
+  return status;
+}
+
+Status Resolver::judge_and_write(Intent& intent, Durability durability) {
   SL_TRY(read_touched(intent));
   SL_TRY(read_expected(intent));
   SL_TRY(read_ranges(intent));
@@ -275,6 +285,8 @@ Result<std::shared_ptr<const View>> Resolver::write(const Group& group) {
   }
   const std::string sequence = encode_sequence(group.last);
   changes.push_back({kSequenceKey, sequence});
+  meters_.group.record(group.waiters.size());
+  const metrics::Timed timed(meters_.write);
   SL_TRY(storage_->write(changes));
   return storage_->view();
 }
@@ -348,8 +360,11 @@ void Resolver::run_flush() {
   syncing_ = true;
   const Version reach = current_->at;
   m_.unlock();
+  const Nanoseconds began = system_clock().boot();
   const Status hook = before_flush_ ? before_flush_() : Status();
   const Status sync = hook.ok() ? storage_->sync() : Status();
+  meters_.flush.record(system_clock().boot() - began);
+  if (!hook.ok() || !sync.ok()) meters_.failed_flushes.add();
   m_.lock();
   syncing_ = false;
   if (!hook.ok()) {

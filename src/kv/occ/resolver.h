@@ -48,6 +48,7 @@ class Resolver final : public Engine {
   Status flush() override SL_EXCLUDES(m_);
   void set_before_flush(std::function<Status()> hook) override;
   Description describe() override;
+  const Meters* meters() const override { return &meters_; }
 
   /// For Transaction.
   Status commit(Intent& intent, Durability durability) SL_EXCLUDES(m_);
@@ -101,12 +102,14 @@ class Resolver final : public Engine {
   void publish(const Group& group, SnapshotPtr& snapshot) SL_REQUIRES(m_);
   void fail(const Group& group, const Status& why) SL_REQUIRES(m_);
 
+  Status judge_and_write(Intent& intent, Durability durability) SL_EXCLUDES(m_);
   Status make_durable(Version at) SL_EXCLUDES(m_);
   void run_flush() SL_REQUIRES(m_);
 
   const std::unique_ptr<Storage> storage_;
   const Options options_;
   Snapshots snapshots_;
+  Meters meters_;
   std::function<Status()> before_flush_;  // Set before the first transaction.
 
   mutable Mutex m_;
