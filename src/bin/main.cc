@@ -10,5 +10,11 @@ int main(int argc, char** argv) {
   starlane::cli::add_warm_command(program);
   starlane::cli::add_fsck_command(program);
   starlane::cli::add_bench_command(program);
+  starlane::cli::add_stats_command(program);
+  starlane::cli::add_profile_command(program);
+  starlane::cli::add_access_log_command(program);
+  starlane::cli::add_replay_command(program);
+  starlane::cli::add_doctor_command(program);
+  starlane::cli::add_debug_command(program);
   return program.run(argc, argv);
 }

@@ -4,6 +4,7 @@
 
 #include "cli/terminal.h"
 #include "common/log.h"
+#include "wire/roles.h"
 
 namespace starlane::cli {
 namespace {
@@ -23,7 +24,7 @@ constexpr const char* kEpilogue =
 
 Program::Program() : app_("Starlane: a parallel file system for AI work", "starlane") {
   app_.require_subcommand(1);
-  app_.set_version_flag("--version", "starlane 0.1.0");
+  app_.set_version_flag("--version", std::string("starlane ") + wire::kVersion);
   app_.footer(kEpilogue);
   app_.add_option("--dir", globals_.directory, "The site's directory (STARLANE_DIR)")
       ->envname("STARLANE_DIR");

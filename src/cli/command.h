@@ -52,5 +52,11 @@ void add_dataset_commands(Program& program);
 void add_warm_command(Program& program);
 void add_fsck_command(Program& program);
 void add_bench_command(Program& program);
+void add_stats_command(Program& program);
+void add_profile_command(Program& program);
+void add_access_log_command(Program& program);
+void add_replay_command(Program& program);
+void add_doctor_command(Program& program);
+void add_debug_command(Program& program);
 
 }  // namespace starlane::cli

@@ -1,79 +1,14 @@
 // status: what runs, what it holds, and which fast paths are on.
 #include <cstdio>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/role_states.h"
 #include "cli/terminal.h"
 
 namespace starlane::cli {
 namespace {
 
 using nlohmann::json;
-
-/// What each running role last wrote of itself.
-json role_states(const wire::Site& site) {
-  json roles = json::object();
-  for (const char* role : {"meta", "store", "keeper", "mount"}) {
-    std::ifstream in(site.state_file(role));
-    json state = json::parse(in, nullptr, false);
-    if (state.is_object()) roles[role] = std::move(state);
-  }
-  return roles;
-}
-
-json target_of(wire::Connection& connection, const pb::Target& target) {
-  json out{{"id", target.id()}, {"endpoint", target.endpoint()}, {"state", target.state()}};
-  const std::shared_ptr<BlockService> blocks = connection.network().blocks(target.endpoint());
-  Call call;
-  call.deadline = Deadline::after(std::chrono::seconds(5));
-  const auto infos =
-      blocks ? blocks->targets(call)
-             : Result<std::vector<TargetInfo>>(Errc::invalid, "its endpoint cannot be understood");
-  if (!infos.ok()) {
-    out["problem"] = infos.status().text();
-    return out;
-  }
-  for (const TargetInfo& info : *infos) {
-    if (info.target.value != target.id()) continue;
-    out.update({{"capacity_bytes", info.capacity_bytes},
-                {"free_bytes", info.free_bytes},
-                {"stored_bytes", info.stored_bytes},
-                {"blocks", info.blocks},
-                {"healthy", info.healthy},
-                {"directory", info.directory},
-                {"device", info.device}});
-  }
-  return out;
-}
-
-Result<json> gather(wire::Connection& connection) {
-  pb::ClusterMap map;
-  SL_TRY(connection.meta().cluster_map({}, {}, &map));
-  pb::ListVolumesReply volumes;
-  SL_TRY(connection.meta().volume_list({}, {}, &volumes));
-  pb::ListImagesReply images;
-  SL_TRY(connection.meta().image_list({}, {}, &images));
-  pb::ListSessionsReply sessions;
-  SL_TRY(connection.meta().list_sessions({}, {}, &sessions));
-  json out{{"cluster", map.cluster()},          {"map_epoch", map.epoch()},
-           {"volumes", volumes.volumes_size()}, {"data_sets", images.images_size()},
-           {"targets", json::array()},          {"sessions", json::array()}};
-  std::uint64_t stored = 0;
-  for (const pb::Target& target : map.targets()) {
-    out["targets"].push_back(target_of(connection, target));
-    stored += out["targets"].back().value("stored_bytes", std::uint64_t{0});
-  }
-  out["stored_bytes"] = stored;
-  for (const pb::SessionInfo& session : sessions.sessions())
-    out["sessions"].push_back({{"id", session.session()},
-                               {"host", session.host()},
-                               {"purpose", session.purpose()},
-                               {"age_ms", session.age_ms()},
-                               {"silent_ms", session.silent_ms()},
-                               {"branches", session.branches_size()}});
-  return out;
-}
 
 void print_targets(const json& status) {
   Table targets({"TARGET", "STORED", "FREE", "BLOCKS", "STATE", "DEVICE", "DIRECTORY"});
@@ -108,6 +43,8 @@ void print(const json& status) {
   const json roles = status.value("roles", json::object());
   for (const auto& [role, state] : roles.items()) {
     std::printf("\n%s  process %d\n", styled(role, Style::bold).c_str(), state.value("pid", 0));
+    for (const json& place : state.value("metrics", json::array()))
+      std::printf("  %-24s %s\n", "metrics", place.get<std::string>().c_str());
     const json figures = state.value("figures", json::object());
     for (const auto& [name, value] : figures.items())
       std::printf("  %-24s %s\n", name.c_str(),
@@ -117,7 +54,7 @@ void print(const json& status) {
 
 Status run(Program& program) {
   const auto connection = SL_TRY(program.connect());
-  json status = SL_TRY(gather(*connection));
+  json status = SL_TRY(site_status(*connection));
   if (const Result<wire::Site> site = program.site(); site.ok())
     status["roles"] = role_states(*site);
   if (program.globals().json)
