@@ -1,6 +1,6 @@
 // Metadata of a site: the engine in its directory, and the namespace over it.
-#include <atomic>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "common/log.h"
@@ -18,6 +18,8 @@ namespace {
 
 /// What was only ordered becomes durable within this: all that `sync` can mean here.
 constexpr Nanoseconds kFlushInterval = std::chrono::seconds(1);
+/// A store that is away for longer is worth a line in the log.
+constexpr Nanoseconds kPatience = std::chrono::seconds(5);
 
 class MetaRoleImpl final : public MetaRole {
  public:
@@ -25,8 +27,7 @@ class MetaRoleImpl final : public MetaRole {
       : engine_(std::move(engine)),
         server_(*engine_, system_clock(), options),
         marks_(*engine_, system_clock()),
-        metered_(server_, {"meta", slow}),
-        flusher_([this] { flush_while_running(); }) {}
+        metered_(server_, {"meta", slow}) {}
 
   ~MetaRoleImpl() override { stop_flushing(); }
 
@@ -39,13 +40,15 @@ class MetaRoleImpl final : public MetaRole {
     };
     stores_ = std::make_unique<StoreSyncs>(find, StoreSyncs::Options());
     engine_->set_before_flush([this] { return sync_stores(); });
-    return marks_.begin();
+    SL_TRY(marks_.begin());
+    flusher_ = std::thread([this] { flush_while_running(); });
+    return {};
   }
 
   Status stop() override {
     stop_flushing();
     SL_TRY(engine_->flush());
-    if (stores_ == nullptr || alone_) return {};
+    if (stores_ == nullptr || alone_since_) return {};
     SL_TRY(marks_.end());
     return engine_->flush();
   }
@@ -71,15 +74,22 @@ class MetaRoleImpl final : public MetaRole {
     SL_TRY(server_.cluster_map({}, {}, &map));
     const StoreSyncs::Outcome outcome = stores_->sync(map);
     SL_TRY(outcome.failure);
-    const bool alone = !outcome.left_out.empty();
-    if (alone != alone_.exchange(alone)) {
-      if (alone)
-        SL_LOG(warn, "metadata is flushed without a store that is away target={}",
-               outcome.left_out.front().value);
-      else
-        SL_LOG(info, "all stores are synced again");
+    note_left_out(outcome.left_out);
+    return alone_since_ ? Status() : marks_.synced(asked);
+  }
+
+  /// Said once it lasts: at a start, and while a store is restarted, it is nothing.
+  void note_left_out(const std::vector<TargetId>& left_out) {
+    if (left_out.empty()) {
+      if (std::exchange(told_alone_, false)) SL_LOG(info, "all stores are synced again");
+      alone_since_.reset();
+      return;
     }
-    return alone ? Status() : marks_.synced(asked);
+    const Nanoseconds now = system_clock().boot();
+    if (!alone_since_) alone_since_ = now;
+    if (now - *alone_since_ < kPatience || std::exchange(told_alone_, true)) return;
+    SL_LOG(warn, "metadata is flushed without a store that is away target={}",
+           left_out.front().value);
   }
 
   static void measure_engine(metrics::Exposition& out, const kv::Meters& meters) {
@@ -128,7 +138,8 @@ class MetaRoleImpl final : public MetaRole {
   meta::Server server_;
   meta::FlushMarks marks_;
   std::unique_ptr<StoreSyncs> stores_;
-  std::atomic<bool> alone_{false};  // the last flush went without a store; for log and stop()
+  std::optional<Nanoseconds> alone_since_;  // flushes have gone without a store; of the flush
+  bool told_alone_ = false;
   MeteredMeta metered_;
   Mutex m_;
   CondVar wake_;

@@ -76,8 +76,9 @@ class MetaRole : public Role {
  public:
   static Result<std::unique_ptr<MetaRole>> start(const Site& site, const MetaOptions& options);
   virtual MetaService& service() = 0;
-  /// From now on the blocks of all stores that answer are brought to their devices before each
-  /// flush of the engine. Before the first change; the network outlives the role's last flush.
+  /// Starts the regular flushes. Before each flush of the engine the blocks of all stores that
+  /// answer are brought to their devices. Before the first change; the network outlives the role's
+  /// last flush.
   virtual Status sync_before_flush(Network& network) = 0;
 };
 

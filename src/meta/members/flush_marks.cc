@@ -8,7 +8,7 @@
 namespace starlane::meta {
 namespace {
 
-constexpr std::size_t kMostWindows = 256;           // the oldest are forgotten
+constexpr std::size_t kMostWindows = 256;          // the oldest are forgotten
 constexpr std::uint64_t kMarkEvery = 100'000'000;  // ns: a mark is a commit, and flushes are many
 
 Result<std::uint64_t> next_slice(kv::Transaction& t) {
