@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Random work on one file, checked against a model of it in memory: reads, writes, maps, truncation, holes, zeros,
 allocation, copies inside the file, seeks, closes and opens, through one directory or several that show the same volume
 (the file moves between them at a close). Also a program:
