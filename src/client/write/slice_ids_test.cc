@@ -13,7 +13,7 @@ const BranchId kBranch{7};
 
 class SliceIdsTest : public testing::Test {
  protected:
-  Attachment attachment() { return rig.attachments.attachment(kBranch).value(); }
+  Attachment attachment() { return rig.attachments.attachment(kBranch, 0).value(); }
   /// Takes `count`, each with its own reservation, and none twice.
   void take(SliceIds& ids, int count) {
     const Interrupts::Scope scope(interrupts, 0);
