@@ -15,7 +15,10 @@ Result<EntryReply> MountCore::lookup(const Caller& caller, Node parent, std::str
   if (parent.slot == 0) return lookup_own(caller, parent.inode, name);
   View* view = SL_TRY(views_.at(parent.slot));
   const Found found = SL_TRY(find(*view, parent.inode, name, caller.unique));
-  if (!found.attributes.inode) return absent_reply(*view, found.valid);
+  if (!found.attributes.inode) {
+    relooks_.forget(caller.pid);
+    return absent_reply(*view, found.valid);
+  }
   return entry_reply(*view, parent.inode, name, found.attributes, found.valid);
 }
 

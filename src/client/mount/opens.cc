@@ -166,6 +166,7 @@ Result<OpenReply> MountCore::serve(View& view, Node node, std::uint32_t flags, c
 Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::string_view name,
                                        std::uint32_t mode, std::uint32_t flags) {
   View* view = SL_TRY(changeable(parent));
+  relooks_.forget(caller.pid);
   const std::uint32_t kept = (mode & 07777 & ~caller.umask) | S_IFREG;
   const Result<Attributes> made = create_kind(*view, caller, parent.inode, name, kept, 0, {});
   if (made.code() == Errc::exists && (flags & O_EXCL) == 0) {  // another host was first

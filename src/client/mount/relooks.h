@@ -25,6 +25,11 @@ class Relooks {
     told_.erase(at);
     return recent;
   }
+  /// Its look ended with no file, or a new one: the open after that is one like any other.
+  void forget(std::uint32_t pid) SL_EXCLUDES(m_) {
+    MutexLock lock(m_);
+    told_.erase(pid);
+  }
 
  private:
   static constexpr std::size_t kLimit = 4096;

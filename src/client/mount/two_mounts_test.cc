@@ -76,6 +76,18 @@ TEST_F(TwoMounts, RenamedIntoPlaceIsSeenByTheNextOpen) {
   EXPECT_EQ(*b.read_file("/volumes/v/checkpoint"), "new");
 }
 
+TEST_F(TwoMounts, ARelookThatFindsNothingServesNoLaterOpen) {
+  ASSERT_TRUE(a.write_file("/volumes/v/journal", "first").ok());
+  const Node first = *a.walk("/volumes/v/journal");
+  ASSERT_TRUE(b.unlink("/volumes/v/journal").ok());
+  ASSERT_EQ(a.vfs().open(a.caller(), first, O_RDWR).code(), Errc::stale_handle);
+  ASSERT_EQ(a.walk("/volumes/v/journal").code(), Errc::not_found);
+  ASSERT_TRUE(b.write_file("/volumes/v/journal", "second").ok());
+  const Node second = *a.walk("/volumes/v/journal");
+  ASSERT_TRUE(b.unlink("/volumes/v/journal").ok());
+  EXPECT_EQ(a.vfs().open(a.caller(), second, O_RDWR).code(), Errc::stale_handle);
+}
+
 TEST_F(TwoMounts, ANewNameIsFoundAtOnce) {
   ASSERT_TRUE(a.stat("/volumes/v").ok());
   ASSERT_EQ(b.stat("/volumes/v/f").code(), Errc::not_found);
