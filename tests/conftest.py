@@ -156,3 +156,23 @@ def site(request, make_site):
     one = make_site(separate=request.param == "roles apart")
     one.up()
     return one
+
+
+@pytest.fixture(params=["one process", "roles apart"])
+def mounts(request, make_site):
+    """The volume `work` through two mounts."""
+    site = make_site(separate=request.param == "roles apart")
+    site.up()
+    first = site.volume()
+    other = site.directory / "mnt2"
+    other.mkdir()
+    process = subprocess.Popen([str(BINARY), "--dir", str(site.dir), "mount", str(other)], stdout=subprocess.PIPE,
+                               text=True)
+    assert process.stdout.readline().startswith("ready")
+    second = other / "volumes/work"
+    wait_until(second.is_dir, seconds=60)
+    yield first, second
+    assert site.fsck()["problems"] == []
+    process.terminate()
+    assert process.wait(60) == 0
+    subprocess.run(["umount", "-l", other], capture_output=True)

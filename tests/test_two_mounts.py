@@ -2,32 +2,11 @@
 
 import errno
 import os
-import subprocess
 import threading
 
 import pytest
 
-from conftest import BINARY, wait_until
-
-
-@pytest.fixture(params=["one process", "roles apart"])
-def mounts(request, make_site):
-    """The volume `work` through two mounts."""
-    site = make_site(separate=request.param == "roles apart")
-    site.up()
-    first = site.volume()
-    other = site.directory / "mnt2"
-    other.mkdir()
-    process = subprocess.Popen([str(BINARY), "--dir", str(site.dir), "mount", str(other)], stdout=subprocess.PIPE,
-                               text=True)
-    assert process.stdout.readline().startswith("ready")
-    second = other / "volumes/work"
-    wait_until(second.is_dir, seconds=60)
-    yield first, second
-    assert site.fsck()["problems"] == []
-    process.terminate()
-    assert process.wait(60) == 0
-    subprocess.run(["umount", "-l", other], capture_output=True)
+from conftest import wait_until
 
 
 def test_a_close_is_seen_by_the_next_open(mounts):

@@ -4,6 +4,7 @@
 // `interrupt` for a request whose application was signalled.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -86,6 +87,7 @@ struct OpenReply {
   OpenMode mode = OpenMode::cached;
   bool keep_cache = false;  // pages of earlier opens are still right; never with passthrough
   int backing_fd = -1;      // passthrough: open as long as any handle of this node is
+  bool unflushed = false;   // a close has nothing to tell: no write, and no lock of a process
 };
 
 /// Bytes of a read where they lie, kept alive by `hold`. Together they may be less than asked at
@@ -100,6 +102,21 @@ struct WriteOptions {
   bool append = false;       // O_APPEND: the server says where, when several hosts may write
   bool kill_privileges = false;
   bool from_page_cache = false;  // a dirty shared mapping; the writer is not known
+};
+
+enum class LockKind : std::uint8_t { record, flock };  // they never meet
+enum class LockType : std::uint8_t { read, write, unlock };
+/// An advisory lock. end is included; 2^63 - 1: to the end, however far that moves.
+struct FileLock {
+  LockKind kind = LockKind::record;
+  LockType type = LockType::unlock;
+  std::uint64_t start = 0, end = 0;
+  std::uint32_t pid = 0;
+};
+struct LockRequest {
+  std::uint64_t handle = 0;
+  std::uint64_t owner = 0;  // the kernel's number of a process, or of an open file description
+  FileLock lock;
 };
 
 struct StatFs {
@@ -199,10 +216,12 @@ class Vfs {
   /// All of it, or an error. The bytes are the caller's again when it returns.
   virtual Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                       ByteSpan bytes, const WriteOptions& options) = 0;
-  /// At each close: what was written is accepted and committed, or the failure is told.
-  virtual Status flush(const Caller&, std::uint64_t handle) = 0;
+  /// At each close: what was written is accepted and committed, or the failure is told; then the
+  /// record locks that the owner has on the file end.
+  virtual Status flush(const Caller&, std::uint64_t handle, std::uint64_t owner) = 0;
   virtual Status fsync(const Caller&, std::uint64_t handle, bool data_only) = 0;
-  virtual void release(std::uint64_t handle) = 0;
+  /// With what is locked through the handle.
+  virtual void release(const Caller&, std::uint64_t handle) = 0;
   virtual Status fallocate(const Caller&, std::uint64_t handle, std::uint32_t mode,
                            std::uint64_t offset, std::uint64_t length) = 0;
   virtual Result<std::uint64_t> copy_range(const Caller&, const CopyRange& range) = 0;
@@ -210,6 +229,15 @@ class Vfs {
                                      int whence) = 0;
 
   virtual Result<std::uint64_t> open_directory(const Caller&, Node node) = 0;
+  /// What stands in the way of the lock; of type unlock: nothing.
+  virtual Result<FileLock> test_lock(const Caller&, Node node, const LockRequest& request) = 0;
+  /// would_block: another has it.
+  virtual Status set_lock(const Caller&, Node node, const LockRequest& request) = 0;
+  /// Waits for it without a thread: `done` is called once, before this returns or later, by any
+  /// thread, but not after `stop`. deadlock: it would wait for ever; interrupted.
+  using LockDone = std::function<void(const Status&)>;
+  virtual void await_lock(const Caller&, Node node, const LockRequest& request, LockDone done) = 0;
+
   virtual Status read_directory(const Caller&, std::uint64_t handle, std::uint64_t cookie,
                                 bool with_attributes, DirectoryFiller& filler) = 0;
   virtual Status fsync_directory(const Caller&, std::uint64_t handle) = 0;

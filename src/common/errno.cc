@@ -45,6 +45,8 @@ constexpr std::array kTable{
     Row{Errc::would_block, EAGAIN, "would_block"},
     Row{Errc::no_memory, ENOMEM, "no_memory"},
     Row{Errc::io, EIO, "io"},
+    Row{Errc::deadlock, EDEADLK, "deadlock"},
+    Row{Errc::no_locks, ENOLCK, "no_locks"},
     Row{Errc::busy, EBUSY, "busy"},
     Row{Errc::timeout, ETIMEDOUT, "timeout"},
     Row{Errc::conflict, EIO, "conflict"},

@@ -42,6 +42,8 @@ enum class Errc : std::uint16_t {
   would_block = 27,      // EAGAIN
   no_memory = 28,        // ENOMEM
   io = 29,               // EIO
+  deadlock = 30,         // EDEADLK
+  no_locks = 31,         // ENOLCK
   // Reactions of our own; none should reach an application but as EIO, EBUSY or a wait.
   conflict = 64,  // the transaction lost a race: run it again from its first read
   stale = 65,  // the caller's map, epoch or version is older than the server's: refresh, then retry

@@ -189,6 +189,32 @@ Result<Operation> release(Request& request, Reader reader) {
   return Operation(op::Release{in.fh});
 }
 
+Result<Operation> flush(Request&, Reader reader) {
+  const auto in = SL_TRY(reader.take<fuse_flush_in>());
+  return Operation(op::Flush{in.fh, in.lock_owner});
+}
+
+Result<Operation> lock(Request& request, Reader reader) {
+  const auto in = SL_TRY(reader.take<fuse_lk_in>());
+  if (in.lk.start > in.lk.end || in.lk.end > INT64_MAX)
+    return Status(Errc::invalid, "a lock's range ends before it starts, or beyond 2^63");
+  if (in.lk.type != F_RDLCK && in.lk.type != F_WRLCK && in.lk.type != F_UNLCK)
+    return Status(Errc::invalid, "a lock of no known type");
+  client::LockRequest asked;
+  asked.handle = in.fh;
+  asked.owner = in.owner;
+  asked.lock.kind =
+      (in.lk_flags & FUSE_LK_FLOCK) != 0 ? client::LockKind::flock : client::LockKind::record;
+  asked.lock.type = in.lk.type == F_RDLCK   ? client::LockType::read
+                    : in.lk.type == F_WRLCK ? client::LockType::write
+                                            : client::LockType::unlock;
+  asked.lock.start = in.lk.start;
+  asked.lock.end = in.lk.end;
+  asked.lock.pid = in.lk.pid;
+  if (request.opcode == FUSE_GETLK) return Operation(op::TestLock{asked});
+  return Operation(op::SetLock{asked});
+}
+
 Result<Operation> fallocate(Request&, Reader reader) {
   const auto in = SL_TRY(reader.take<fuse_fallocate_in>());
   SL_TRY(check_range(in.offset, in.length));
@@ -284,7 +310,7 @@ constexpr Row kRows[] = {
     {FUSE_GETXATTR, "GETXATTR", get_xattr},
     {FUSE_LISTXATTR, "LISTXATTR", get_xattr},
     {FUSE_REMOVEXATTR, "REMOVEXATTR", remove_xattr},
-    {FUSE_FLUSH, "FLUSH", numbered<op::Flush, fuse_flush_in>},
+    {FUSE_FLUSH, "FLUSH", flush},
     {FUSE_OPENDIR, "OPENDIR", plain<op::OpenDirectory>},
     {FUSE_READDIR, "READDIR", read_directory},
     {FUSE_RELEASEDIR, "RELEASEDIR", release},
@@ -302,6 +328,9 @@ constexpr Row kRows[] = {
     {FUSE_COPY_FILE_RANGE, "COPY_FILE_RANGE", copy_range},
     {kOpCopyFileRange64, "COPY_FILE_RANGE_64", copy_range},
 };
+    {FUSE_GETLK, "GETLK", lock},
+    {FUSE_SETLK, "SETLK", lock},
+    {FUSE_SETLKW, "SETLKW", lock},
 
 const Row* row_of(std::uint32_t opcode) {
   const auto found = std::find_if(std::begin(kRows), std::end(kRows),

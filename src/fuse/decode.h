@@ -103,7 +103,13 @@ struct Write {
   client::WriteOptions options;
 };
 struct Flush {
-  std::uint64_t handle;
+  std::uint64_t handle, owner;
+};
+struct TestLock {
+  client::LockRequest request;
+};
+struct SetLock {
+  client::LockRequest request;
 };
 struct Release {
   std::uint64_t handle;
@@ -162,7 +168,7 @@ using Operation =
                  op::ReadLink, op::MakeSymlink, op::MakeNode, op::MakeDirectory, op::Unlink,
                  op::RemoveDirectory, op::Rename, op::Link, op::Open, op::Create, op::Read,
                  op::Write, op::Flush, op::Release, op::Fsync, op::Fallocate, op::CopyRange,
-                 op::Seek, op::OpenDirectory, op::ReadDirectory, op::FsyncDirectory,
+                 op::Seek, op::TestLock, op::SetLock, op::OpenDirectory, op::ReadDirectory, op::FsyncDirectory,
                  op::ReleaseDirectory, op::GetXattr, op::ListXattrs, op::SetXattr, op::RemoveXattr,
                  op::StatFs, op::CreateUnnamed, op::Ioctl, op::Interrupt, op::Destroy>;
 

@@ -397,6 +397,7 @@ Result<client::OpenReply> MemoryVfs::open(const Caller&, Node node, std::uint32_
   reply.mode = inode->policy.mode;
   reply.backing_fd = inode->policy.backing_fd;
   reply.keep_cache = options_.keep_cache && reply.mode == client::OpenMode::cached;
+  reply.unflushed = (flags & O_ACCMODE) == O_RDONLY;
   return reply;
 }
 
@@ -444,7 +445,7 @@ Result<std::uint32_t> MemoryVfs::write(const Caller&, std::uint64_t handle, std:
   return static_cast<std::uint32_t>(bytes.size());
 }
 
-void MemoryVfs::release(std::uint64_t handle) {
+void MemoryVfs::release(const client::Caller&, std::uint64_t handle) {
   MutexLock lock(m_);
   const auto found = handles_.find(handle);
   if (found == handles_.end()) return;
@@ -548,7 +549,8 @@ Status MemoryVfs::set_xattr(const Caller&, Node node, std::string_view name, std
   const InodePointer inode = SL_TRY(find(node));
   const std::unique_lock inode_lock(inode->m);
   const bool there = inode->xattrs.contains(name);
-  if (there && flags == 1) return Status(Errc::exists, "the attribute exists");  // XATTR_CREATE
+  if (there && flags == 1)
+    return Status(Errc::exists, "the attribute exists");  // XATTR_CREATE
   if (!there && flags == 2)
     return Status(Errc::no_attribute, "there is no such attribute");  // XATTR_REPLACE
   inode->xattrs.insert_or_assign(std::string(name), std::string(value));

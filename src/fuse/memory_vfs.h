@@ -67,20 +67,33 @@ class MemoryVfs final : public client::Vfs {
                                           std::uint64_t offset, std::uint32_t length) override;
   Result<std::uint32_t> write(const client::Caller&, std::uint64_t handle, std::uint64_t offset,
                               ByteSpan bytes, const client::WriteOptions& options) override;
-  Status flush(const client::Caller&, std::uint64_t) override { return {}; }
+  Status flush(const client::Caller&, std::uint64_t, std::uint64_t) override { return {}; }
   Status fsync(const client::Caller&, std::uint64_t, bool) override { return {}; }
-  void release(std::uint64_t handle) override;
+  void release(const client::Caller&, std::uint64_t handle) override;
   Status fallocate(const client::Caller&, std::uint64_t handle, std::uint32_t mode,
                    std::uint64_t offset, std::uint64_t length) override;
   Result<std::uint64_t> copy_range(const client::Caller&, const client::CopyRange& range) override;
   Result<std::uint64_t> seek(const client::Caller&, std::uint64_t handle, std::uint64_t offset,
                              int whence) override;
 
+  // Nobody else could have any: it keeps none.
+  Result<client::FileLock> test_lock(const client::Caller&, client::Node,
+                                     const client::LockRequest&) override {
+    return client::FileLock{};
+  }
+  Status set_lock(const client::Caller&, client::Node, const client::LockRequest&) override {
+    return {Errc::no_locks, "this file system keeps no locks"};
+  }
+  void await_lock(const client::Caller& caller, client::Node node,
+                  const client::LockRequest& request, LockDone done) override {
+    done(set_lock(caller, node, request));
+  }
+
   Result<std::uint64_t> open_directory(const client::Caller&, client::Node node) override;
   Status read_directory(const client::Caller&, std::uint64_t handle, std::uint64_t cookie,
                         bool with_attributes, client::DirectoryFiller& filler) override;
   Status fsync_directory(const client::Caller&, std::uint64_t) override { return {}; }
-  void release_directory(std::uint64_t handle) override { release(handle); }
+  void release_directory(std::uint64_t handle) override { release({}, handle); }
 
   Result<std::string> get_xattr(const client::Caller&, client::Node node,
                                 std::string_view name) override;

@@ -27,10 +27,10 @@ constexpr InitFlag kFlags[] = {
     {kInitDirectIoAllowMmap, "DIRECT_IO_ALLOW_MMAP", true,
      "shared maps of files open past the page cache"},
     {kInitPassthrough, "PASSTHROUGH", true, "the node cache; asked for only as root"},
+    {FUSE_POSIX_LOCKS, "POSIX_LOCKS", true, "fcntl locks hold between hosts"},
+    {FUSE_FLOCK_LOCKS, "FLOCK_LOCKS", true, "and those of flock"},
     {kInitNoExport, "NO_EXPORT_SUPPORT", true, "open_by_handle_at would walk out of a bind mount"},
 
-    {FUSE_POSIX_LOCKS, "POSIX_LOCKS", false, "locks are the host's own; the Vfs has none yet"},
-    {FUSE_FLOCK_LOCKS, "FLOCK_LOCKS", false, "as POSIX_LOCKS"},
     {FUSE_EXPORT_SUPPORT, "EXPORT_SUPPORT", false, "see NO_EXPORT_SUPPORT"},
     {FUSE_DONT_MASK, "DONT_MASK", false,
      "the kernel applies the umask; needed with default ACLs only"},

@@ -101,7 +101,7 @@ class CachedVfs final : public ProbedVfs {
     handles_[created.open.handle] = {created.entry.node, (flags & O_ACCMODE) != O_RDONLY};
     return created;
   }
-  void release(std::uint64_t handle) override {
+  void release(const client::Caller& caller, std::uint64_t handle) override {
     std::pair<Node, bool> open;
     {
       const std::lock_guard lock(m_);
@@ -109,7 +109,7 @@ class CachedVfs final : public ProbedVfs {
       handles_.erase(handle);
     }
     cache_.release(key(open.first), open.first, open.second);
-    under_.release(handle);
+    under_.release(caller, handle);
   }
   Result<std::vector<client::Piece>> read(const client::Caller& c, std::uint64_t handle,
                                           std::uint64_t offset, std::uint32_t length) override {

@@ -144,6 +144,7 @@ static_assert(sizeof(fuse_fallocate_in) == 32);
 static_assert(sizeof(fuse_copy_file_range_in) == 56);
 static_assert(sizeof(fuse_lseek_in) == 24);
 static_assert(sizeof(fuse_lseek_out) == 8);
+static_assert(sizeof(fuse_lk_in) == 48 && sizeof(fuse_lk_out) == 24);
 static_assert(sizeof(fuse_getxattr_in) == 8);
 static_assert(sizeof(fuse_getxattr_out) == 8);
 static_assert(sizeof(fuse_forget_one) == 16);

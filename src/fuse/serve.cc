@@ -66,6 +66,17 @@ void log_failure(const Request& request, const Status& status) {
          status.to_string());
 }
 
+fuse_lk_out lock_answer(const client::FileLock& lock) {
+  fuse_lk_out out{};
+  out.lk.start = lock.start;
+  out.lk.end = lock.end;
+  out.lk.type = lock.type == client::LockType::read    ? F_RDLCK
+                : lock.type == client::LockType::write ? F_WRLCK
+                                                       : F_UNLCK;
+  out.lk.pid = lock.pid;
+  return out;
+}
+
 bool writes(std::uint32_t flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
 }  // namespace
@@ -139,7 +150,7 @@ struct Visitor {
                               std::uint32_t flags) {
     OpenOut out{};
     out.fh = open.handle;
-    if (!writes(flags)) out.open_flags |= kOpenNoFlush;
+    if (open.unflushed) out.open_flags |= kOpenNoFlush;
     switch (open.mode) {
       case client::OpenMode::direct:
         out.open_flags |= FOPEN_DIRECT_IO | kOpenParallelDirectWrites;
@@ -168,7 +179,7 @@ struct Visitor {
   }
   void close(std::uint64_t handle) {
     server.backing_.release(handle);
-    vfs.release(handle);
+    vfs.release(caller, handle);
   }
   // With O_TRUNC by somebody who may not keep the bits.
   Status kill_privileges(client::Node node, std::uint64_t handle) {
@@ -239,7 +250,7 @@ struct Visitor {
     if (!written.ok()) return static_cast<void>(fail(written.status()));
     reply.plain(fuse_write_out{written.value(), 0});
   }
-  void operator()(const op::Flush& o) { answer(vfs.flush(caller, o.handle)); }
+  void operator()(const op::Flush& o) { answer(vfs.flush(caller, o.handle, o.owner)); }
   void operator()(const op::Fsync& o) { answer(vfs.fsync(caller, o.handle, o.data_only)); }
   void operator()(const op::Fallocate& o) {
     answer(vfs.fallocate(caller, o.handle, o.mode, o.offset, o.length));
@@ -253,6 +264,16 @@ struct Visitor {
   void operator()(const op::Seek& o) {
     const auto found = vfs.seek(caller, o.handle, o.offset, o.whence);
     found.ok() ? reply.plain(fuse_lseek_out{found.value()}) : fail(found.status());
+  }
+
+  void operator()(const op::TestLock& o) {
+    const auto found = vfs.test_lock(caller, request.node, o.request);
+    found.ok() ? static_cast<void>(reply.plain(lock_answer(found.value())))
+               : static_cast<void>(fail(found.status()));
+  }
+  void operator()(const op::SetLock& o) {
+    const Status set = vfs.set_lock(caller, request.node, o.request);
+    set.ok() ? reply.ok() : reply.status(set);  // a refusal is no event
   }
 
   void operator()(const op::OpenDirectory&) {
@@ -347,6 +368,21 @@ void Server::serve(Request& request, Reply& reply) {
     return;
   }
   std::visit(Visitor{*this, request, reply}, operation.value());
+}
+
+void Server::serve_waiting(Request& request, std::shared_ptr<Reply> reply,
+                           std::function<void()> answered) {
+  const auto operation = decode_operation(request);
+  const auto* lock = operation.ok() ? std::get_if<op::SetLock>(&operation.value()) : nullptr;
+  if (lock == nullptr) {
+    reply->status(operation.ok() ? Status(Errc::invalid, "does not wait") : operation.status());
+    return answered();
+  }
+  vfs_.await_lock(request.caller, request.node, lock->request,
+                  [reply = std::move(reply), answered = std::move(answered)](const Status& status) {
+                    status.ok() ? reply->ok() : reply->status(status);
+                    answered();
+                  });
 }
 
 }  // namespace starlane::fuse

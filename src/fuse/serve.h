@@ -2,6 +2,8 @@
 // Vfs does.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "client/vfs.h"
 #include "fuse/backing.h"
@@ -24,6 +26,10 @@ class Server {
   /// Serves it and answers, but for FORGET and INTERRUPT, which have no answer; the latter is not
   /// for this class.
   void serve(Request& request, Reply& reply);
+  /// SETLKW, which is answered when the lock is granted, perhaps long after this has returned;
+  /// then `answered` is called. No thread waits in between.
+  void serve_waiting(Request& request, std::shared_ptr<Reply> reply,
+                     std::function<void()> answered);
 
  private:
   friend struct Visitor;

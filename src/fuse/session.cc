@@ -168,6 +168,10 @@ void Session::serve(ByteSpan bytes) {
   in_flight_->begin(one.caller.unique);
   serve_counted(one, reply);
   in_flight_->end(one.caller.unique);
+  if (one.opcode == FUSE_SETLKW) {
+    return server_->serve_waiting(one, std::make_shared<Reply>(mount_.device(), one.unique),
+                                  [this, unique = one.caller.unique] { in_flight_->end(unique); });
+  }
 }
 
 void Session::serve_counted(Request& request, Reply& reply) {

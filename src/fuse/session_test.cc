@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -18,6 +19,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -56,6 +58,62 @@ class BlockingVfs final : public ProbedVfs {
   std::mutex m_;
   std::condition_variable changed_;
   std::set<std::uint64_t> interrupted_;
+};
+
+// Locks that are waited for are granted, or given up, when the test says so.
+class WaitingLocksVfs final : public ProbedVfs {
+ public:
+  using ProbedVfs::ProbedVfs;
+
+  Status set_lock(const client::Caller&, client::Node, const client::LockRequest& l) override {
+    last = l;
+    return next;
+  }
+  Result<client::FileLock> test_lock(const client::Caller&, client::Node,
+                                     const client::LockRequest& l) override {
+    last = l;
+    return conflict;
+  }
+  void await_lock(const client::Caller& c, client::Node, const client::LockRequest& l,
+                  LockDone done) override {
+    const std::lock_guard lock(m_);
+    last = l;
+    waiting_[c.unique] = std::move(done);
+  }
+  void interrupt(std::uint64_t unique) override {
+    answer(unique, Status(Errc::interrupted, "signalled"));
+  }
+  void grant_all() {
+    while (waiting() > 0) answer(first(), Status());
+  }
+  std::size_t waiting() {
+    const std::lock_guard lock(m_);
+    return waiting_.size();
+  }
+
+  client::LockRequest last;  // the test's thread and one request's
+  Status next;
+  client::FileLock conflict;
+
+ private:
+  std::uint64_t first() {
+    const std::lock_guard lock(m_);
+    return waiting_.begin()->first;
+  }
+  void answer(std::uint64_t unique, const Status& status) {
+    LockDone done;
+    {
+      const std::lock_guard lock(m_);
+      const auto at = waiting_.find(unique);
+      if (at == waiting_.end()) return;
+      done = std::move(at->second);
+      waiting_.erase(at);
+    }
+    done(status);
+  }
+
+  std::mutex m_;
+  std::map<std::uint64_t, LockDone> waiting_;
 };
 
 template <typename VfsType = ProbedVfs>
@@ -100,6 +158,78 @@ TEST_F(SessionTest, FilesKeepTheirBytes) {
   EXPECT_EQ(::pwrite(file.get(), "xyz", 3, 4'999'999), 3);
   EXPECT_EQ(::ftruncate(file.get(), 5'000'001), 0);
   EXPECT_EQ(read_whole(mounted.path("a")), bytes.substr(0, 4'999'999) + "xy");
+}
+
+TEST_F(SessionTest, LocksAreAskedOfTheVfs) {
+  Mounted<WaitingLocksVfs> mounted;
+  write_whole(mounted.path("f"), "bytes");
+  const UniqueFd file(::open(mounted.path("f").c_str(), O_RDWR | O_CLOEXEC));
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = 10;
+  lock.l_len = 5;
+  EXPECT_EQ(::fcntl(file.get(), F_SETLK, &lock), 0);
+  EXPECT_EQ(mounted.vfs.last.lock.kind, client::LockKind::record);
+  EXPECT_EQ(mounted.vfs.last.lock.type, client::LockType::write);
+  EXPECT_EQ(mounted.vfs.last.lock.start, 10u);
+  EXPECT_EQ(mounted.vfs.last.lock.end, 14u);
+  EXPECT_EQ(mounted.vfs.last.lock.pid, static_cast<std::uint32_t>(::getpid()));
+  lock.l_len = 0;
+  EXPECT_EQ(::fcntl(file.get(), F_OFD_SETLK, &(lock.l_pid = 0, lock)), 0);
+  EXPECT_EQ(mounted.vfs.last.lock.end, static_cast<std::uint64_t>(INT64_MAX));
+  mounted.vfs.conflict = {client::LockKind::record, client::LockType::read, 7, 9, 0};
+  EXPECT_EQ(::fcntl(file.get(), F_GETLK, &lock), 0);
+  EXPECT_EQ(lock.l_type, F_RDLCK);
+  EXPECT_EQ(lock.l_start, 7);
+  EXPECT_EQ(lock.l_len, 3);
+  for (const auto& [code, number] : std::map<Errc, int>{
+           {Errc::would_block, EAGAIN}, {Errc::deadlock, EDEADLK}, {Errc::no_locks, ENOLCK}}) {
+    mounted.vfs.next = Status(code, "refused");
+    EXPECT_EQ(::flock(file.get(), LOCK_EX | LOCK_NB), -1);
+    EXPECT_EQ(errno, number);
+    EXPECT_EQ(mounted.vfs.last.lock.kind, client::LockKind::flock);
+  }
+}
+
+TEST_F(SessionTest, ManyWaitForLocksWithoutAThreadEach) {
+  SessionOptions options;
+  options.max_threads = 4;
+  Mounted<WaitingLocksVfs> mounted(options);
+  write_whole(mounted.path("f"), "bytes");
+  constexpr std::size_t kWaiting = 20;
+  std::atomic<int> granted{0};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kWaiting; ++i) {
+    threads.emplace_back([&] {
+      const UniqueFd file(::open(mounted.path("f").c_str(), O_RDWR | O_CLOEXEC));
+      if (::flock(file.get(), LOCK_EX) == 0) ++granted;
+    });
+  }
+  while (mounted.vfs.waiting() < kWaiting) std::this_thread::yield();
+  EXPECT_LE(mounted.session->figures().threads, 4u);
+  EXPECT_GE(mounted.session->figures().in_flight, kWaiting);
+  EXPECT_EQ(read_whole(mounted.path("f")), "bytes");  // Everything else is served.
+  EXPECT_EQ(granted, 0);
+  mounted.vfs.grant_all();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(granted, static_cast<int>(kWaiting));
+}
+
+TEST_F(SessionTest, ASignalEndsTheWaitForALock) {
+  Mounted<WaitingLocksVfs> mounted;
+  write_whole(mounted.path("f"), "bytes");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGALRM, [](int) {});
+    const int file = ::open(mounted.path("f").c_str(), O_RDWR | O_CLOEXEC);
+    ::_exit(::flock(file, LOCK_EX) == 0 ? 0 : 1);
+  }
+  while (mounted.vfs.waiting() == 0) std::this_thread::yield();
+  ::kill(child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(mounted.vfs.waiting(), 0u);
 }
 
 TEST_F(SessionTest, ModelOfRandomWritesReadsAndTruncates) {

@@ -103,11 +103,13 @@ class ProbedVfs : public client::Vfs {
                               const client::WriteOptions& w) override {
     return under_.write(c, h, o, b, w);
   }
-  Status flush(const client::Caller& c, std::uint64_t h) override { return under_.flush(c, h); }
+  Status flush(const client::Caller& c, std::uint64_t h, std::uint64_t owner) override {
+    return under_.flush(c, h, owner);
+  }
   Status fsync(const client::Caller& c, std::uint64_t h, bool d) override {
     return under_.fsync(c, h, d);
   }
-  void release(std::uint64_t h) override { under_.release(h); }
+  void release(const client::Caller& c, std::uint64_t h) override { under_.release(c, h); }
   Status fallocate(const client::Caller& c, std::uint64_t h, std::uint32_t m, std::uint64_t o,
                    std::uint64_t l) override {
     return under_.fallocate(c, h, m, o, l);
@@ -119,6 +121,17 @@ class ProbedVfs : public client::Vfs {
   Result<std::uint64_t> seek(const client::Caller& c, std::uint64_t h, std::uint64_t o,
                              int w) override {
     return under_.seek(c, h, o, w);
+  }
+  Result<client::FileLock> test_lock(const client::Caller& c, client::Node n,
+                                     const client::LockRequest& l) override {
+    return under_.test_lock(c, n, l);
+  }
+  Status set_lock(const client::Caller& c, client::Node n, const client::LockRequest& l) override {
+    return under_.set_lock(c, n, l);
+  }
+  void await_lock(const client::Caller& c, client::Node n, const client::LockRequest& l,
+                  LockDone done) override {
+    under_.await_lock(c, n, l, std::move(done));
   }
   Result<std::uint64_t> open_directory(const client::Caller& c, client::Node n) override {
     return under_.open_directory(c, n);

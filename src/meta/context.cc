@@ -135,12 +135,14 @@ Status check_fences(const Access& access, const Rows& rows, const Fixed& at) {
   const RowHeader header = SL_TRY(decode_header(row->value, "attachment"));
   if (header.epoch != access.attachment_epoch)
     return {Errc::fenced, "the volume was attached anew since"};
-  if (header.flags & kAttachedReadOnly) return {Errc::read_only, "attached for reading only"};
+  if ((header.flags & kAttachedReadOnly) && !access.advisory)
+    return {Errc::read_only, "attached for reading only"};
   return {};
 }
 
 Status check_writable(const HeadRow& head, const Access& access) {
   if (head.state == BranchState::deleting) return {Errc::not_found, "the volume is being deleted"};
+  if (access.advisory) return {};
   if (head.state == BranchState::frozen)
     return {Errc::read_only, "a published data set never changes"};
   if (head.writer && access.session && head.writer != access.session) {

@@ -18,6 +18,7 @@
 #include "common/status.h"
 #include "kv/engine.h"
 #include "meta/keys.h"
+#include "meta/locks/lock_waits.h"
 #include "meta/members/lease_watch.h"
 #include "meta/rows.h"
 
@@ -108,6 +109,7 @@ struct Context {
   IdAllocator attachments;  // epochs
   Capacity capacity;
   LeaseWatch watch;  // which sessions stand still
+  LockWaits lock_waits;
 };
 
 /// Who changes which branch.
@@ -117,6 +119,7 @@ struct Access {
   std::uint64_t request = 0;           // 0: the outcome is not kept
   std::uint64_t attachment_epoch = 0;  // 0: not checked
   bool upkeep = false;                 // housekeeping, which goes on in a frozen branch
+  bool advisory = false;               // locks: also where the session may not write
 };
 
 using Rows = std::vector<std::optional<kv::Row>>;

@@ -150,6 +150,9 @@ std::string pin_key(BranchId branch, InodeId inode, SessionId session) {
 KeyRange pins_of(BranchId branch, InodeId inode) {
   return prefix_range(in(branch, Table::pin).u64(inode.value).take());
 }
+std::string lock_key(BranchId branch, InodeId inode) {
+  return in(branch, Table::lock).u64(inode.value).take();
+}
 std::string reserved_key(BranchId branch, SessionId session, std::uint64_t batch) {
   return in(branch, Table::reserved).u64(session.value).u64(batch).take();
 }

@@ -46,7 +46,7 @@ enum class Table : std::uint8_t {
   pin = 'O',         // inode, session: holds an unlinked file
   reserved = 'W',    // session, batch
   outcome = 'R',     // session, request
-  lock = 'L',        // inode, session: reserved for locks
+  lock = 'L',        // inode
   write_open = 'V',  // inode, session: reserved for write opens
   degraded = 'G',    // slice: reserved for degraded slices
   long_chunk = 'M',  // inode, chunk u32: a list to be merged, without value
@@ -125,6 +125,7 @@ std::string accumulator_key(BranchId branch, InodeId inode, What what,
 std::string unlinked_key(BranchId branch, std::uint64_t ready_ns, InodeId inode);
 std::string pin_key(BranchId branch, InodeId inode, SessionId session);
 KeyRange pins_of(BranchId branch, InodeId inode);
+std::string lock_key(BranchId branch, InodeId inode);
 std::string reserved_key(BranchId branch, SessionId session, std::uint64_t batch);
 KeyRange reserved_by(BranchId branch, SessionId session);
 std::string outcome_key(BranchId branch, SessionId session, std::uint64_t request);

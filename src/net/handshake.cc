@@ -101,7 +101,8 @@ Status ServerHandshake::answer_hello(Connection& connection, const Key& key, boo
   if (client_.magic != kHandshakeMagic) {
     return Status(Errc::protocol, connection.peer() + " does not speak the starlane protocol");
   }
-  const bool known = client_.purpose == Purpose::meta || client_.purpose == Purpose::data;
+  const bool known = client_.purpose == Purpose::meta || client_.purpose == Purpose::data ||
+                     client_.purpose == Purpose::wait;
   Errc refusal = full ? Errc::busy : known ? Errc::ok : Errc::unsupported;
   if (client_.major != kHandshakeMajor) refusal = Errc::protocol;
   server_.refusal = static_cast<std::uint8_t>(refusal);

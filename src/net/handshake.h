@@ -11,8 +11,9 @@
 
 namespace starlane::net {
 
-/// What a connection is for: metadata and data never share one.
-enum class Purpose : std::uint8_t { meta = 1, data = 2 };
+/// What a connection is for: metadata and data never share one. wait: metadata calls that sleep
+/// until something happens, and hold up nobody.
+enum class Purpose : std::uint8_t { meta = 1, data = 2, wait = 3 };
 
 /// Bits of `features`: what an end can do beyond this version's frames.
 inline constexpr std::uint8_t kFeatureExposedMemory =

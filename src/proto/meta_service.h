@@ -51,7 +51,11 @@ namespace starlane {
   X(42, commit, CommitRequest, CommitReply)                                 \
   X(43, fallocate, FallocateRequest, Attributes)                            \
   X(44, copy_range, CopyRangeRequest, CopyRangeReply)                       \
-  X(45, flush, FlushRequest, Empty) /* all that returned: durable */        \
+  X(45, flush, FlushRequest, Empty)   /* all that returned: durable */      \
+  X(50, lock, LockRequest, LockReply) /* would_block, deadlock, no_locks */ \
+  X(51, test_lock, LockRequest, TestLockReply)                              \
+  X(52, stop_waiting, StopWaitingRequest, Empty)                            \
+  X(53, await_locks, SessionRequest, Empty) /* sleeps: see MetaStub */      \
   X(60, dead_slices, KeeperRequest, DeadSlicesReply)                        \
   X(61, settle_dead, SettleRequest, Empty)                                  \
   X(62, long_chunks, KeeperRequest, LongChunksReply)                        \

@@ -18,7 +18,8 @@ constexpr std::uint16_t kRepeatable[] = {
     k_image_begin,  k_image_list,     k_image_get,      k_cluster_map,     k_register_targets,
     k_lookup,       k_get_attributes, k_read_directory, k_get_xattr,       k_list_xattrs,
     k_stat_fs,      k_read_link,      k_file_map,       k_flush,           k_dead_slices,
-    k_settle_dead,  k_long_chunks,    k_housekeeping,   k_fsck_references,
+    k_settle_dead,  k_long_chunks,    k_housekeeping,   k_fsck_references, k_test_lock,
+    k_stop_waiting, k_await_locks,
 };
 
 /// The request's number in its session, for calls on a branch: the server answers the same number
@@ -63,14 +64,15 @@ Status MetaStub::exchange(const Call& call, std::uint16_t method,
   frame.method = method;
   frame.payload = payload;
   frame.repeatable = repeatable;
-  auto answer = channel_.call(call, frame);
+  Channel& channel = method == k_await_locks ? waits_ : channel_;
+  auto answer = channel.call(call, frame);
   if (!answer.ok()) return answer.status();
   SL_TRY(answer->status());
   if (reply->ParseFromArray(answer->payload().data(), static_cast<int>(answer->payload().size())))
     return {};
   answer->distrust();
   return Status(Errc::protocol,
-                channel_.endpoint().to_string() + " sent an answer that cannot be decoded");
+                channel.endpoint().to_string() + " sent an answer that cannot be decoded");
 }
 
 }  // namespace starlane::rpc

@@ -10,8 +10,10 @@ namespace starlane::rpc {
 
 class MetaStub final : public MetaService {
  public:
-  /// `channel` is of Purpose::meta and outlives the stub.
-  explicit MetaStub(Channel& channel) : channel_(channel) {}
+  /// `channel` is of Purpose::meta; `waits`, of Purpose::wait, carries await_locks, which would
+  /// hold a worker of the server's (null: it does). Both outlive the stub.
+  explicit MetaStub(Channel& channel, Channel* waits = nullptr)
+      : channel_(channel), waits_(waits != nullptr ? *waits : channel) {}
 
 #define SL_DECLARE(number, method, Request, Reply) \
   Status method(const Call& call, const pb::Request& request, pb::Reply* reply) override;
@@ -23,6 +25,7 @@ class MetaStub final : public MetaService {
                   bool repeatable, google::protobuf::Message* reply);
 
   Channel& channel_;
+  Channel& waits_;
 };
 
 /// Whether doing the call twice is doing it once, whatever it carries.

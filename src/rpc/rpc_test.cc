@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "common/rng.h"
@@ -177,6 +179,51 @@ TEST_P(RpcTest, EveryMethodReachesItsOwn) {
   SL_META_METHODS(SL_TEST)
 #undef SL_TEST
   EXPECT_EQ(way->counts().connects, 1u);
+}
+
+TEST_P(RpcTest, CallsThatSleepHoldNoWorker) {
+  std::mutex m;
+  std::condition_variable changed;
+  int asleep = 0;
+  bool awake = false;
+  serve_ = [&](std::uint16_t method, const Call&, const auto&, auto*) {
+    if (method != 53) return Status();
+    std::unique_lock lock(m);
+    ++asleep;
+    changed.notify_all();
+    changed.wait(lock, [&] { return awake; });
+    return Status();
+  };
+  ServerOptions options;
+  options.wait_limit = 8;  // twice the workers
+  start(options);
+  const auto way = channel(net::Purpose::meta);
+  const auto waits = channel(net::Purpose::wait);
+  MetaStub stub(*way, waits.get());
+  std::vector<std::thread> sleepers;
+  for (int i = 0; i < 8; ++i) {
+    sleepers.emplace_back([&] {
+      pb::Empty reply;
+      EXPECT_TRUE(stub.await_locks(call_within(seconds(30)), {}, &reply).ok());
+    });
+  }
+  {
+    std::unique_lock lock(m);
+    changed.wait(lock, [&] { return asleep == 8; });
+  }
+  pb::ClusterMap map;
+  EXPECT_TRUE(stub.cluster_map(call_within(seconds(20)), {}, &map).ok());
+  // One more than may sleep is turned away.
+  const auto more = channel(net::Purpose::wait);
+  MetaStub ninth(*way, more.get());
+  pb::Empty reply;
+  EXPECT_EQ(ninth.await_locks(call_within(seconds(20)), {}, &reply).code(), Errc::unavailable);
+  {
+    const std::lock_guard lock(m);
+    awake = true;
+    changed.notify_all();
+  }
+  for (std::thread& sleeper : sleepers) sleeper.join();
 }
 
 TEST_P(RpcTest, ErrorsOfTheServiceComeBackWithTheirText) {

@@ -51,7 +51,7 @@ Outcome run(const FrameHeader& header, const Services& services, ByteSpan payloa
 
 Status check_kind(const FrameHeader& header, const net::Agreed& agreed) {
   const FrameKind kind =
-      agreed.purpose == net::Purpose::meta ? FrameKind::meta_request : FrameKind::block_request;
+      agreed.purpose == net::Purpose::data ? FrameKind::block_request : FrameKind::meta_request;
   const bool attaches = header.kind == FrameKind::attach && agreed.features != 0;
   if (header.kind == kind || attaches) return {};
   return Status(Errc::protocol, "a frame that does not belong on this connection");

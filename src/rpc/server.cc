@@ -183,7 +183,8 @@ void Server::shake_hands(const LinkRef& link) {
   link->peer.agreed = link->handshake.agreed();
   (void)::epoll_ctl(front_.get(), EPOLL_CTL_DEL, link->connection->descriptor(), nullptr);
   link->enter(Link::State::idle);
-  if (!arm(*link, EPOLL_CTL_ADD)) remove(link);
+  const bool sleeps = link->peer.agreed.purpose == net::Purpose::wait;
+  if (!(sleeps ? attend(link) : arm(*link, EPOLL_CTL_ADD))) remove(link);
 }
 
 /// Ends connections that have kept us waiting for too long. Strangers are ours; the others' workers
@@ -208,7 +209,41 @@ bool Server::sweep() {
     counts_.cut += late.size();
   }
   for (const LinkRef& link : late) remove(link);
+  join_attendants(/*all=*/false);
   return strangers;
+}
+
+// ---- Connections for calls that sleep ----
+
+/// False: there are as many as may be.
+bool Server::attend(const LinkRef& link) {
+  join_attendants(/*all=*/false);
+  if (attendants_.size() >= options_.wait_limit) return false;
+  Attendant& attendant = attendants_.emplace_back();
+  attendant.link = link;
+  attendant.thread = std::thread([this, &attendant] { attend_loop(attendant); });
+  return true;
+}
+
+void Server::attend_loop(Attendant& attendant) {
+  name_this_thread("rpc-attend");
+  Scratch scratch;
+  Link& link = *attendant.link;
+  while (!stopping_) {
+    pollfd events[] = {{link.connection->descriptor(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    if (::poll(events, 2, -1) < 0) continue;  // EINTR
+    if (events[1].revents != 0 || !serve(link, scratch)) break;
+  }
+  remove(attendant.link);
+  attendant.done.store(true, std::memory_order_release);
+}
+
+void Server::join_attendants(bool all) {
+  std::erase_if(attendants_, [all](Attendant& attendant) {
+    if (!all && !attendant.done.load(std::memory_order_acquire)) return false;
+    attendant.thread.join();
+    return true;
+  });
 }
 
 // ---- The workers ----
@@ -325,6 +360,7 @@ void Server::stop() {
   }
   for (std::size_t i = 1; i < threads_.size(); ++i) threads_[i].join();
   threads_.clear();
+  join_attendants(/*all=*/true);
   MutexLock lock(m_);
   links_.clear();
 }

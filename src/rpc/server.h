@@ -1,9 +1,11 @@
 // Serves a MetaService and/or a BlockService on any number of endpoints. One thread accepts
 // connections and lets peers prove themselves, without ever waiting for one; a bounded pool of
 // workers sleeps on those that have, and the worker that finds a frame reads, runs and answers it.
+// Connections for calls that sleep (Purpose::wait) have a thread each, so that no worker sleeps.
 // listen, stop, counts: any thread.
 #pragma once
 #include <atomic>
+#include <list>
 #include <memory>
 #include <span>
 #include <thread>
@@ -19,6 +21,7 @@ namespace starlane::rpc {
 struct ServerOptions {
   std::size_t workers = 16;             // calls at once; others wait in their sockets
   std::size_t connection_limit = 1024;  // further ones are refused with busy
+  std::size_t wait_limit = 256;         // of them, those with a thread of their own
   std::size_t handshake_limit = 64;     // that have not proven themselves; the oldest goes
   Milliseconds handshake_timeout{2'000};
   Milliseconds idle_timeout{600'000};  // longer than any client's
@@ -59,6 +62,12 @@ class Server {
  private:
   struct Link;
   using LinkRef = std::shared_ptr<Link>;
+  /// The thread of a connection for calls that sleep.
+  struct Attendant {
+    LinkRef link;
+    std::atomic<bool> done{false};  // its last store; pairs with join_attendants
+    std::thread thread;
+  };
 
   void accept_loop();
   void accept_all(net::Listener& listener);
@@ -66,6 +75,10 @@ class Server {
   void shake_hands(const LinkRef& link);
   bool sweep() SL_EXCLUDES(m_);
   void cut_oldest_stranger() SL_EXCLUDES(m_);
+
+  bool attend(const LinkRef& link);
+  void attend_loop(Attendant& attendant);
+  void join_attendants(bool all);
 
   void work_loop(std::size_t number);
   bool serve(Link& link, Scratch& scratch);
@@ -87,6 +100,7 @@ class Server {
   std::atomic<bool> stopping_{
       false};  // set by stop(), seen by every thread before it takes up work
   std::vector<std::thread> threads_;
+  std::list<Attendant> attendants_;  // at most wait_limit; the acceptor's, and stop()'s after it
 
   mutable Mutex m_;
   std::uint64_t next_id_ SL_GUARDED_BY(m_) = 1;

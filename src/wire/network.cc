@@ -32,18 +32,21 @@ Result<std::unique_ptr<net::MemoryFabric>> make_fabric(Bulk bulk) {
 
 }  // namespace
 
-/// One server: its channels for metadata and for data, which never share a connection.
+/// One server: its channels for metadata, for waiting and for data, which never share a connection.
 struct Network::Peer {
   Peer(const net::Endpoint& endpoint, const net::Key& key,
        std::span<net::Transport* const> transports, std::uint64_t nonce, net::MemoryFabric* fabric)
       : meta_channel(endpoint, key, transports,
                      channel_options(net::Purpose::meta, nonce, nullptr)),
+        wait_channel(endpoint, key, transports,
+                     channel_options(net::Purpose::wait, nonce, nullptr)),
         data_channel(endpoint, key, transports,
                      channel_options(net::Purpose::data, nonce, fabric)) {}
 
   rpc::Channel meta_channel;
+  rpc::Channel wait_channel;
   rpc::Channel data_channel;
-  rpc::MetaStub meta{meta_channel};
+  rpc::MetaStub meta{meta_channel, &wait_channel};
   rpc::BlockStub blocks{data_channel};
 };
 

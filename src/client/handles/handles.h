@@ -25,6 +25,9 @@ struct FileHandle {
   bool passthrough = false;
   std::shared_ptr<ReadStreams> streams;
   std::atomic<bool> wrote{false};  // for itself: whether a close has anything to wait for
+  // The attachment under which a lock was last taken through it; 0: none is held. Pairs with
+  // itself.
+  std::atomic<std::uint64_t> locked_under{0};
 };
 
 /// Objects by number; numbers are not used again.

@@ -11,11 +11,19 @@ namespace {
 
 constexpr std::uint64_t kMaxLength = std::uint64_t{1} << 58;  // the server refuses more, but later
 
+/// Whoever works under a lock must not go on without it.
+Status check_locks(const FileHandle& handle) {
+  const std::uint64_t under = handle.locked_under.load(std::memory_order_relaxed);
+  if (under == 0 || under == handle.view->attached->epoch()) return {};
+  return {Errc::io, "a lock held through this open file was lost with its session"};
+}
+
 }  // namespace
 
 Result<std::vector<Piece>> MountCore::read(const Caller& caller, std::uint64_t id,
                                            std::uint64_t offset, std::uint32_t length) {
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
+  SL_TRY(check_locks(*handle));
   const FileState state = handle->file->state();
   if (!handle->view->frozen() && io_.dirty(handle->file->key))
     return io_.read(handle->file->key, state, offset, length, handle->streams.get(), caller.unique);
@@ -60,6 +68,7 @@ Result<std::uint32_t> MountCore::write(const Caller& caller, std::uint64_t id, s
                                        ByteSpan bytes, const WriteOptions& options) {
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
   if (handle->view->frozen()) return {Errc::read_only, "a published data set cannot be changed"};
+  SL_TRY(check_locks(*handle));
   // The kernel writes a shared mapping back through any handle that it has.
   if (!handle->writer && !options.from_page_cache)
     return {Errc::bad_handle, "not open for writing"};
@@ -111,10 +120,12 @@ Status MountCore::drop_privileges(const Caller& caller, FileHandle& handle) {
 
 // ---- Levels of safety ----
 
-Status MountCore::flush(const Caller&, std::uint64_t id) {
+Status MountCore::flush(const Caller& caller, std::uint64_t id, std::uint64_t owner) {
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
-  if (!handle->writer) return {};
-  return io_.flush(handle->file->key, Safety::accepted);
+  Status flushed = handle->writer ? io_.flush(handle->file->key, Safety::accepted) : Status();
+  const HeldLocks::Key key{handle->file->key, LockKind::record, owner};
+  if (held_locks_.find(key)) unlock_all(caller, handle, key);
+  return flushed;
 }
 
 Status MountCore::settle(const Caller& caller, FileHandle& handle) {

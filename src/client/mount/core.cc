@@ -23,6 +23,7 @@ MountCore::MountCore(Sessions& sessions, FileIo& io, Incarnations& incarnations,
                  [this](const Listing& listing) {
                    for (View* view : views_.retire(listing)) gone(view->branch());
                  }),
+      lock_queue_(sessions),
       notices_(std::make_unique<ThreadPool>(
           ThreadPool::Options{.name = "sl-notice", .threads = 1, .queue_limit = 4096})) {}
 
@@ -41,6 +42,7 @@ void MountCore::start(KernelNotifier* notifier, const KernelFeatures& features) 
 }
 
 Status MountCore::stop() {
+  lock_queue_.stop();
   Status flushed = io_.flush_all(Safety::accepted);
   incarnations_.stop();
   sessions_.listen(nullptr);
@@ -53,6 +55,7 @@ void MountCore::interrupt(std::uint64_t unique) {
   sessions_.signals().interrupt(unique);
   io_.interrupt(unique);
   incarnations_.interrupt(unique);
+  lock_queue_.interrupt(unique);
 }
 
 Result<View*> MountCore::changeable(Node node) {

@@ -1,6 +1,6 @@
 // The Vfs: what the kernel asks, answered from views, names and handles, and by the metadata
 // service where they do not know. Any thread; no lock is held over a call. Its methods lie in one
-// file a noun: lookup, attributes, entries, opens, bytes, space, directories, xattrs.
+// file a noun: lookup, attributes, entries, opens, bytes, space, locks, directories, xattrs.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,6 +12,8 @@
 #include "client/handles/holes.h"
 #include "client/handles/open_files.h"
 #include "client/incarnations.h"
+#include "client/locks/held_locks.h"
+#include "client/locks/lock_queue.h"
 #include "client/mount.h"
 #include "client/mount/relooks.h"
 #include "client/names/flights.h"
@@ -64,14 +66,18 @@ class MountCore final : public Vfs, private SessionListener {
                                   std::uint32_t length) override;
   Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset,
                               ByteSpan bytes, const WriteOptions& options) override;
-  Status flush(const Caller&, std::uint64_t handle) override;
+  Status flush(const Caller&, std::uint64_t handle, std::uint64_t owner) override;
   Status fsync(const Caller&, std::uint64_t handle, bool data_only) override;
-  void release(std::uint64_t handle) override;
+  void release(const Caller&, std::uint64_t handle) override;
   Status fallocate(const Caller&, std::uint64_t handle, std::uint32_t mode, std::uint64_t offset,
                    std::uint64_t length) override;
   Result<std::uint64_t> copy_range(const Caller&, const CopyRange& range) override;
   Result<std::uint64_t> seek(const Caller&, std::uint64_t handle, std::uint64_t offset,
                              int whence) override;
+
+  Result<FileLock> test_lock(const Caller&, Node node, const LockRequest& request) override;
+  Status set_lock(const Caller&, Node node, const LockRequest& request) override;
+  void await_lock(const Caller&, Node node, const LockRequest& request, LockDone done) override;
 
   Result<std::uint64_t> open_directory(const Caller&, Node node) override;
   Status read_directory(const Caller&, std::uint64_t handle, std::uint64_t cookie,
@@ -197,6 +203,17 @@ class MountCore final : public Vfs, private SessionListener {
                                     std::uint64_t unique);
   Result<StatFs> stat_site(const Caller& caller);
 
+  // ---- Locks (locks.cc) ----
+  Status ask_lock(const std::shared_ptr<FileHandle>& handle, const HeldLocks::Key& key,
+                  const LockRequest& request, const Caller& caller, bool waits);
+  Status unlock(const std::shared_ptr<FileHandle>& handle, const HeldLocks::Key& key,
+                const LockRequest& request, const Caller& caller);
+  /// All that the owner has of the kind; what cannot be told to the server ends with the session.
+  void unlock_all(const Caller& caller, const std::shared_ptr<FileHandle>& handle,
+                  const HeldLocks::Key& key);
+  void stop_waiting(std::uint64_t owner, std::uint64_t number);
+  void revalidate(FileHandle& handle, const Attributes& attributes);
+
   // ---- Directories (directories.cc) ----
   Result<ListedPage> list_view(DirectoryHandle& handle, const std::string& after,
                                bool with_attributes, std::uint64_t unique);
@@ -225,6 +242,8 @@ class MountCore final : public Vfs, private SessionListener {
   OpenFiles open_files_;
   HandleTable<FileHandle> files_;
   HandleTable<DirectoryHandle> directories_;
+  HeldLocks held_locks_;
+  LockQueue lock_queue_;
   std::unique_ptr<ThreadPool>
       notices_;  // what may not be told to the kernel from the handler of a request
 };

@@ -219,8 +219,8 @@ Result<std::uint64_t> Host::create(const std::string& path, std::uint32_t flags,
 }
 
 Status Host::close(std::uint64_t handle) {
-  Status status = vfs_->flush(caller(), handle);
-  vfs_->release(handle);
+  Status status = vfs_->flush(caller(), handle, /*owner=*/0);
+  vfs_->release(caller(), handle);
   return status;
 }
 

@@ -188,12 +188,12 @@ TEST_F(TwoMounts, TheLeaseComesBackToWhoIsAlone) {
 TEST_F(TwoMounts, AnEndedSessionFailsOldWritesOnceAndGoesOn) {
   const std::uint64_t handle = *a.create("/volumes/v/f");
   ASSERT_TRUE(a.pwrite(handle, 0, "committed").ok());
-  ASSERT_TRUE(a.vfs().flush(a.caller(), handle).ok());
+  ASSERT_TRUE(a.vfs().flush(a.caller(), handle, 0).ok());
   ASSERT_TRUE(a.pwrite(handle, 0, "lost").ok());
   const SessionId before = a.sessions().id();
   cluster.end_session(before);
-  EXPECT_EQ(a.vfs().flush(a.caller(), handle).code(), Errc::io);
-  EXPECT_TRUE(a.vfs().flush(a.caller(), handle).ok());
+  EXPECT_EQ(a.vfs().flush(a.caller(), handle, 0).code(), Errc::io);
+  EXPECT_TRUE(a.vfs().flush(a.caller(), handle, 0).ok());
   until([&] { return a.sessions().id() != before; });
   EXPECT_EQ(*a.read_file("/volumes/v/f"), "committed");
   ASSERT_TRUE(a.pwrite(handle, 0, "COMM").ok());

@@ -44,6 +44,8 @@ class Attached {
   const bool frozen;  // nothing in it will ever change
 
   bool gone() const { return gone_.load(std::memory_order_acquire); }
+  /// Of the present attachment: what was locked under another one is lost.
+  std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
   /// Since when this client alone has the branch; nothing when it has not, or cannot be sure any
   /// more. What was learnt after that is right as long as this holds.
   std::optional<Nanoseconds> exclusive_since(Nanoseconds now) const {
@@ -90,9 +92,9 @@ class Attached {
   std::atomic<std::int64_t> absence_until_{0};  // pairs with the recall
   std::atomic<int> relying_{0};                 // pairs with the recall, which clears since_ first
   std::atomic<bool> gone_{false};
+  std::atomic<std::uint64_t> epoch_{0};  // written under Sessions::m_
   // Guarded by Sessions::m_.
   SessionId session_;
-  std::uint64_t epoch_ = 0;
   bool usable_ = false;  // false: to be attached again
   bool recalling_ = false;
 };

@@ -197,6 +197,10 @@ std::size_t FakeBlocks::blocks() {
   X(36, read_link, NodeRequest, XattrReply)                       \
   X(43, fallocate, FallocateRequest, Attributes)                  \
   X(44, copy_range, CopyRangeRequest, CopyRangeReply)             \
+  X(50, lock, LockRequest, LockReply)                             \
+  X(51, test_lock, LockRequest, TestLockReply)                    \
+  X(52, stop_waiting, StopWaitingRequest, Empty)                  \
+  X(53, await_locks, SessionRequest, Empty)                       \
   X(60, dead_slices, KeeperRequest, DeadSlicesReply)              \
   X(61, settle_dead, SettleRequest, Empty)                        \
   X(62, long_chunks, KeeperRequest, LongChunksReply)              \

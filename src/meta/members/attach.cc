@@ -197,10 +197,13 @@ Status op_attach(Context& context, const Call&, const pb::AttachRequest& request
 Status op_detach(Context& context, const Call&, const pb::BranchRequest& request, pb::Empty*) {
   const BranchId branch{request.branch()};
   const SessionId session{request.session()};
-  return kv::run(context.engine, kv::Durability::ordered, [&](kv::Transaction& t) -> Status {
-    for (const kv::Row& pin : SL_TRY(pins_by(t, branch, session))) t.del(pin.key);
-    return remove_attachment(t, branch, session);
-  });
+  const Status detached =
+      kv::run(context.engine, kv::Durability::ordered, [&](kv::Transaction& t) -> Status {
+        for (const kv::Row& pin : SL_TRY(pins_by(t, branch, session))) t.del(pin.key);
+        return remove_attachment(t, branch, session);
+      });
+  context.lock_waits.all_changed();
+  return detached;
 }
 
 Status op_release_lease(Context& context, const Call&, const pb::BranchRequest& request,

@@ -99,14 +99,17 @@ Result<bool> end_if_silent(Context& context, SessionId session) {
         return end_session(t, session);
       });
   if (!ended.ok()) return ended;
+  if (over) context.lock_waits.all_changed();
   return over;
 }
 
 Status op_close_session(Context& context, const Call&, const pb::SessionRequest& request,
                         pb::Empty*) {
-  return kv::run(context.engine, kv::Durability::ordered, [&](kv::Transaction& t) -> Status {
-    return end_session(t, SessionId{request.session()});
-  });
+  const Status ended = kv::run(
+      context.engine, kv::Durability::ordered,
+      [&](kv::Transaction& t) -> Status { return end_session(t, SessionId{request.session()}); });
+  context.lock_waits.all_changed();
+  return ended;
 }
 
 Status op_list_sessions(Context& context, const Call&, const pb::Empty&,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "meta/contents.h"
+#include "meta/locks/lock_list.h"
 #include "meta/members/attachments.h"
 #include "meta/upkeep/walk.h"
 #include "proto/meta.pb.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr std::size_t kReservedPage = 64;  // rows, of up to 64 slices each
 constexpr std::size_t kOutcomePage = 1'000;
+constexpr std::size_t kLockPage = 256;    // rows read at once
+constexpr std::size_t kLockRows = 1'000;  // rows changed by one transaction
 constexpr std::size_t kStepRows = 4'096;  // removed by one step, about
 
 /// What was removed of one session in one branch by one transaction.
@@ -21,6 +24,27 @@ struct Cleared {
   std::uint64_t rows = 0;
   bool more = false;
 };
+
+/// Takes its locks out of the rows of their files: as of pins, there are few such rows. How many
+/// rows changed; kLockRows: perhaps not all.
+Result<std::size_t> clear_locks(Change& change, SessionId session) {
+  KeyRange range = table_range(Space::branch, change.branch(), Table::lock);
+  std::size_t changed = 0;
+  for (;;) {
+    const std::vector<kv::Row> rows = SL_TRY(change.t.scan({range.first, range.last, kLockPage}));
+    for (const kv::Row& row : rows) {
+      LockRow decoded = SL_TRY(LockRow::decode(row.value));
+      if (std::erase_if(decoded.locks,
+                        [&](const FileLock& lock) { return lock.of.session == session; }) == 0)
+        continue;
+      change.t.expect(row.key, row.version);
+      decoded.locks.empty() ? change.t.del(row.key) : change.t.put(row.key, decoded.encode());
+      if (++changed == kLockRows) return changed;
+    }
+    if (rows.size() < kLockPage) return changed;
+    range.first = rows.back().key + '\0';
+  }
+}
 
 Status clear_in_branch(Change& change, SessionId session, Cleared* out) {
   *out = {};
@@ -32,8 +56,9 @@ Status clear_in_branch(Change& change, SessionId session, Cleared* out) {
   out->outcomes = SL_TRY(delete_rows(change.t, outcomes, kOutcomePage));
   const std::vector<kv::Row> pins = SL_TRY(pins_by(change.t, change.branch(), session));
   for (const kv::Row& pin : pins) change.t.del(pin.key);
-  out->rows = rows.size() + out->outcomes + pins.size();
-  out->more = rows.size() == kReservedPage || out->outcomes == kOutcomePage;
+  const std::size_t locks = SL_TRY(clear_locks(change, session));
+  out->rows = rows.size() + out->outcomes + pins.size() + locks;
+  out->more = rows.size() == kReservedPage || out->outcomes == kOutcomePage || locks == kLockRows;
   return {};
 }
 
