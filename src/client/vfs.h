@@ -37,8 +37,9 @@ struct Node {
 };
 inline constexpr Node kMountRoot{0, 0, kRootInode};
 
-/// Of the application behind a request. unique: the kernel's number of the request without the
-/// resend bit.
+/// Of the application behind a request. umask: of what is created, not applied yet, for a default
+/// access list of the directory takes its place. unique: the kernel's number of the request without
+/// the resend bit.
 struct Caller {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
@@ -86,8 +87,8 @@ struct OpenReply {
   std::uint64_t handle = 0;
   OpenMode mode = OpenMode::cached;
   bool keep_cache = false;  // pages of earlier opens are still right; never with passthrough
-  int backing_fd = -1;      // passthrough: open as long as any handle of this node is
   bool unflushed = false;   // a close has nothing to tell: no write, and no lock of a process
+  int backing_fd = -1;      // passthrough: open as long as any handle of this node is
 };
 
 /// Bytes of a read where they lie, kept alive by `hold`. Together they may be less than asked at
@@ -228,7 +229,6 @@ class Vfs {
   virtual Result<std::uint64_t> seek(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                      int whence) = 0;
 
-  virtual Result<std::uint64_t> open_directory(const Caller&, Node node) = 0;
   /// What stands in the way of the lock; of type unlock: nothing.
   virtual Result<FileLock> test_lock(const Caller&, Node node, const LockRequest& request) = 0;
   /// would_block: another has it.
@@ -238,6 +238,7 @@ class Vfs {
   using LockDone = std::function<void(const Status&)>;
   virtual void await_lock(const Caller&, Node node, const LockRequest& request, LockDone done) = 0;
 
+  virtual Result<std::uint64_t> open_directory(const Caller&, Node node) = 0;
   virtual Status read_directory(const Caller&, std::uint64_t handle, std::uint64_t cookie,
                                 bool with_attributes, DirectoryFiller& filler) = 0;
   virtual Status fsync_directory(const Caller&, std::uint64_t handle) = 0;
@@ -245,8 +246,12 @@ class Vfs {
 
   virtual Result<std::string> get_xattr(const Caller&, Node node, std::string_view name) = 0;
   virtual Result<std::vector<std::string>> list_xattrs(const Caller&, Node node) = 0;
+  struct SetXattr {
+    std::uint32_t flags = 0;   // XATTR_CREATE, XATTR_REPLACE
+    bool kill_setgid = false;  // with an access list: by somebody outside the file's group
+  };
   virtual Status set_xattr(const Caller&, Node node, std::string_view name, std::string_view value,
-                           std::uint32_t flags) = 0;
+                           const SetXattr& options) = 0;
   virtual Status remove_xattr(const Caller&, Node node, std::string_view name) = 0;
 
   virtual Result<std::uint32_t> get_flags(const Caller&, Node) { return 0U; }

@@ -245,10 +245,20 @@ Result<Operation> read_directory(Request& request, Reader reader) {
       op::ReadDirectory{in.fh, in.offset, in.size, request.opcode == FUSE_READDIRPLUS});
 }
 
-Result<Operation> set_xattr(Request&, Reader reader) {
-  const auto in = SL_TRY(reader.take<SetxattrIn>());
+Result<Operation> set_xattr(Request& request, Reader reader) {
+  SetxattrIn in{};
+  if (request.wide_setxattr) {
+    in = SL_TRY(reader.take<SetxattrIn>());
+  } else {
+    in.size = SL_TRY(reader.take<std::uint32_t>());
+    in.flags = SL_TRY(reader.take<std::uint32_t>());
+  }
   const std::string_view name = SL_TRY(reader.attribute_name());
-  return Operation(op::SetXattr{name, text_of(SL_TRY(reader.bytes(in.size))), in.flags});
+  const ByteSpan value = SL_TRY(reader.bytes(in.size));
+  return Operation(op::SetXattr{
+      name,
+      text_of(value),
+      {.flags = in.flags, .kill_setgid = (in.setxattr_flags & kSetxattrKillSetgid) != 0}});
 }
 
 Result<Operation> get_xattr(Request& request, Reader reader) {
@@ -318,6 +328,9 @@ constexpr Row kRows[] = {
     {FUSE_CREATE, "CREATE", create},
     {kOpTmpFile, "TMPFILE", create_unnamed},
     {FUSE_IOCTL, "IOCTL", ioctl},
+    {FUSE_GETLK, "GETLK", lock},
+    {FUSE_SETLK, "SETLK", lock},
+    {FUSE_SETLKW, "SETLKW", lock},
     {FUSE_INTERRUPT, "INTERRUPT", numbered<op::Interrupt, fuse_interrupt_in>},
     {FUSE_DESTROY, "DESTROY", plain<op::Destroy>},
     {FUSE_BATCH_FORGET, "BATCH_FORGET", batch_forget},
@@ -328,9 +341,6 @@ constexpr Row kRows[] = {
     {FUSE_COPY_FILE_RANGE, "COPY_FILE_RANGE", copy_range},
     {kOpCopyFileRange64, "COPY_FILE_RANGE_64", copy_range},
 };
-    {FUSE_GETLK, "GETLK", lock},
-    {FUSE_SETLK, "SETLK", lock},
-    {FUSE_SETLKW, "SETLKW", lock},
 
 const Row* row_of(std::uint32_t opcode) {
   const auto found = std::find_if(std::begin(kRows), std::end(kRows),

@@ -20,6 +20,7 @@ struct Request {
   client::Node node;
   client::Caller caller;
   ByteSpan body;
+  bool wide_setxattr = true;  // FUSE_SETXATTR_EXT was agreed on: since Linux 5.14
 };
 
 /// protocol: not a request at all (shorter than it says, or than a header).
@@ -151,7 +152,7 @@ struct ListXattrs {
 };
 struct SetXattr {
   std::string_view name, value;
-  std::uint32_t flags;
+  client::Vfs::SetXattr options;
 };
 struct RemoveXattr {
   std::string_view name;

@@ -165,7 +165,7 @@ Result<MemoryVfs::InodePointer> MemoryVfs::make(const Caller& caller, Node paren
   inode->number = next_inode_++;
   inode->parent = directory->number;
   inode->stat.ino = inode->number;
-  inode->stat.mode = mode;
+  inode->stat.mode = mode & ~caller.umask;
   inode->stat.nlink = S_ISDIR(mode) ? 2 : 1;
   inode->stat.uid = caller.uid;
   inode->stat.gid = caller.gid;
@@ -544,14 +544,14 @@ Result<std::vector<std::string>> MemoryVfs::list_xattrs(const Caller&, Node node
 }
 
 Status MemoryVfs::set_xattr(const Caller&, Node node, std::string_view name, std::string_view value,
-                            std::uint32_t flags) {
+                            const SetXattr& options) {
   MutexLock lock(m_);
   const InodePointer inode = SL_TRY(find(node));
   const std::unique_lock inode_lock(inode->m);
   const bool there = inode->xattrs.contains(name);
-  if (there && flags == 1)
+  if (there && options.flags == 1)
     return Status(Errc::exists, "the attribute exists");  // XATTR_CREATE
-  if (!there && flags == 2)
+  if (!there && options.flags == 2)
     return Status(Errc::no_attribute, "there is no such attribute");  // XATTR_REPLACE
   inode->xattrs.insert_or_assign(std::string(name), std::string(value));
   return {};

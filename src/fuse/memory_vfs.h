@@ -99,7 +99,7 @@ class MemoryVfs final : public client::Vfs {
                                 std::string_view name) override;
   Result<std::vector<std::string>> list_xattrs(const client::Caller&, client::Node node) override;
   Status set_xattr(const client::Caller&, client::Node node, std::string_view name,
-                   std::string_view value, std::uint32_t flags) override;
+                   std::string_view value, const SetXattr& options) override;
   Status remove_xattr(const client::Caller&, client::Node node, std::string_view name) override;
   Result<client::StatFs> stat_fs(const client::Caller&, client::Node node) override;
 

@@ -29,11 +29,12 @@ constexpr InitFlag kFlags[] = {
     {kInitPassthrough, "PASSTHROUGH", true, "the node cache; asked for only as root"},
     {FUSE_POSIX_LOCKS, "POSIX_LOCKS", true, "fcntl locks hold between hosts"},
     {FUSE_FLOCK_LOCKS, "FLOCK_LOCKS", true, "and those of flock"},
+    {FUSE_POSIX_ACL, "POSIX_ACL", true, "the kernel checks access lists"},
+    {FUSE_DONT_MASK, "DONT_MASK", true, "a default access list takes the place of the umask"},
+    {kInitSetxattrExt, "SETXATTR_EXT", true, "an access list may cost the file its setgid bit"},
     {kInitNoExport, "NO_EXPORT_SUPPORT", true, "open_by_handle_at would walk out of a bind mount"},
 
     {FUSE_EXPORT_SUPPORT, "EXPORT_SUPPORT", false, "see NO_EXPORT_SUPPORT"},
-    {FUSE_DONT_MASK, "DONT_MASK", false,
-     "the kernel applies the umask; needed with default ACLs only"},
     {FUSE_SPLICE_WRITE, "SPLICE_WRITE", false,
      "splice cost four times the processor time of plain buffers"},
     {FUSE_SPLICE_MOVE, "SPLICE_MOVE", false, "as SPLICE_WRITE"},
@@ -50,7 +51,6 @@ constexpr InitFlag kFlags[] = {
     {FUSE_NO_OPEN_SUPPORT, "NO_OPEN_SUPPORT", false,
      "OPEN is where close-to-open and passthrough are decided"},
     {FUSE_HANDLE_KILLPRIV, "HANDLE_KILLPRIV", false, "version 2 is wanted"},
-    {FUSE_POSIX_ACL, "POSIX_ACL", false, "not yet: the Vfs keeps no ACLs"},
     {FUSE_NO_OPENDIR_SUPPORT, "NO_OPENDIR_SUPPORT", false,
      "a directory handle remembers where a listing goes on"},
     {FUSE_EXPLICIT_INVAL_DATA, "EXPLICIT_INVAL_DATA", false,
@@ -58,7 +58,6 @@ constexpr InitFlag kFlags[] = {
     {FUSE_MAP_ALIGNMENT, "MAP_ALIGNMENT", false, "DAX is for virtiofs"},
     {FUSE_SUBMOUNTS, "SUBMOUNTS", false,
      "one superblock, so that copy_file_range works between volumes"},
-    {kInitSetxattrExt, "SETXATTR_EXT", false, "carries only what ACLs need"},
     {kInitSecurityContext, "SECURITY_CTX", false, "no SELinux labels yet"},
     {kInitInodeDax, "HAS_INODE_DAX", false, "DAX is for virtiofs"},
     {kInitCreateSupplementaryGroup, "CREATE_SUPP_GROUP", false,
@@ -94,6 +93,7 @@ Result<Negotiated> negotiate(const InitIn& in, const Wishes& wishes) {
   const bool many_pages = (taken & FUSE_MAX_PAGES) != 0;
   Negotiated result{};
   result.passthrough = (taken & kInitPassthrough) != 0;
+  result.wide_setxattr = (taken & kInitSetxattrExt) != 0;
   result.max_write = many_pages ? std::max(kPage, wishes.max_write / kPage * kPage) : 32 * kPage;
   InitOut& out = result.answer;
   out.major = kProtocolMajor;

@@ -25,6 +25,7 @@ struct Wishes {
 struct Negotiated {
   InitOut answer;
   bool passthrough = false;
+  bool wide_setxattr = false;
   std::uint32_t max_write = 0;
 };
 

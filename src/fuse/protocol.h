@@ -86,10 +86,11 @@ struct OpenOut {
 };
 static_assert(sizeof(OpenOut) == 16);
 
-struct SetxattrIn {  // without FUSE_SETXATTR_EXT
-  std::uint32_t size, flags;
+struct SetxattrIn {  // without FUSE_SETXATTR_EXT: the first two
+  std::uint32_t size, flags, setxattr_flags, padding;
 };
-static_assert(sizeof(SetxattrIn) == 8);
+static_assert(sizeof(SetxattrIn) == 16);
+inline constexpr std::uint32_t kSetxattrKillSetgid = 1U << 0;
 
 struct CopyFileRangeOut {  // of kOpCopyFileRange64
   std::uint64_t bytes_copied;
@@ -143,8 +144,8 @@ static_assert(sizeof(fuse_fsync_in) == 16);
 static_assert(sizeof(fuse_fallocate_in) == 32);
 static_assert(sizeof(fuse_copy_file_range_in) == 56);
 static_assert(sizeof(fuse_lseek_in) == 24);
-static_assert(sizeof(fuse_lseek_out) == 8);
 static_assert(sizeof(fuse_lk_in) == 48 && sizeof(fuse_lk_out) == 24);
+static_assert(sizeof(fuse_lseek_out) == 8);
 static_assert(sizeof(fuse_getxattr_in) == 8);
 static_assert(sizeof(fuse_getxattr_out) == 8);
 static_assert(sizeof(fuse_forget_one) == 16);

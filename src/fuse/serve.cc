@@ -314,7 +314,7 @@ struct Visitor {
     answer_sized(joined, o.room);
   }
   void operator()(const op::SetXattr& o) {
-    answer(vfs.set_xattr(caller, request.node, o.name, o.value, o.flags));
+    answer(vfs.set_xattr(caller, request.node, o.name, o.value, o.options));
   }
   void operator()(const op::RemoveXattr& o) {
     answer(vfs.remove_xattr(caller, request.node, o.name));

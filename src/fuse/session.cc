@@ -116,6 +116,7 @@ Status Session::answer_init(ByteSpan bytes) {
   if (!reply.plain(agreed.value().answer))
     return Status(Errc::io, "the kernel does not take the answer to INIT");
   features_.passthrough = agreed.value().passthrough;
+  wide_setxattr_ = agreed.value().wide_setxattr;
   features_.max_write = agreed.value().max_write;
   kernel_checks_flags_ = in.minor >= kProtocolMinorFlags;
   if (options_.passthrough && mount_.privileged() && !features_.passthrough) {
@@ -162,16 +163,17 @@ void Session::serve(ByteSpan bytes) {
   }
   requests_.fetch_add(1, std::memory_order_relaxed);
   Request& one = request.value();
+  one.wide_setxattr = wide_setxattr_;
   if (one.opcode == FUSE_INTERRUPT) return interrupt(one);
   Reply reply(mount_.device(), one.unique);
   if (has_no_answer(one.opcode)) return server_->serve(one, reply);
   in_flight_->begin(one.caller.unique);
-  serve_counted(one, reply);
-  in_flight_->end(one.caller.unique);
   if (one.opcode == FUSE_SETLKW) {
     return server_->serve_waiting(one, std::make_shared<Reply>(mount_.device(), one.unique),
                                   [this, unique = one.caller.unique] { in_flight_->end(unique); });
   }
+  serve_counted(one, reply);
+  in_flight_->end(one.caller.unique);
 }
 
 void Session::serve_counted(Request& request, Reply& reply) {

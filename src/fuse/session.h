@@ -98,6 +98,7 @@ class Session {
   bool kernel_checks_flags_ = false;
   InitIn heard_{};
   bool raised_read_ahead_ = false;
+  bool wide_setxattr_ = false;  // what INIT settled; before the first request
   std::vector<std::string> limitations_;
   std::vector<std::string> bound_;
   Operations operations_;

@@ -153,7 +153,7 @@ class ProbedVfs : public client::Vfs {
     return under_.list_xattrs(c, n);
   }
   Status set_xattr(const client::Caller& c, client::Node n, std::string_view k, std::string_view v,
-                   std::uint32_t f) override {
+                   const SetXattr& f) override {
     return under_.set_xattr(c, n, k, v, f);
   }
   Status remove_xattr(const client::Caller& c, client::Node n, std::string_view k) override {

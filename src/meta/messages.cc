@@ -40,7 +40,7 @@ void put_attributes(InodeId inode, const InodeRow& row, const DirectoryTotals& t
   put_time(row.btime, out->mutable_btime());
   out->set_version(directory ? row.version + totals.changes : row.version);
   out->set_generation(row.generation);
-  out->set_flags(row.flags & (kImmutable | kAppendOnly));
+  out->set_flags(row.flags & (kImmutable | kAppendOnly | kHasXattrs));
   if (directory || row.nlink == 1) out->set_parent(row.parent.value);
   if (directory) out->set_entries(totals.entries);
 }

@@ -63,7 +63,7 @@ struct InodeRow {
 /// InodeRow::flags.
 inline constexpr std::uint32_t kImmutable = 1;
 inline constexpr std::uint32_t kAppendOnly = 2;
-inline constexpr std::uint32_t kHasXattrs = 1u << 16;  // ours: rows of X may exist; not shown
+inline constexpr std::uint32_t kHasXattrs = 1u << 16;  // rows of X may exist
 inline constexpr std::uint32_t kLinkable = 1u << 17;   // ours: made without a name, may get one
 
 /// D: what a name names.

@@ -88,7 +88,7 @@ class MountCore final : public Vfs, private SessionListener {
   Result<std::string> get_xattr(const Caller&, Node node, std::string_view name) override;
   Result<std::vector<std::string>> list_xattrs(const Caller&, Node node) override;
   Status set_xattr(const Caller&, Node node, std::string_view name, std::string_view value,
-                   std::uint32_t flags) override;
+                   const SetXattr& options) override;
   Status remove_xattr(const Caller&, Node node, std::string_view name) override;
 
   Result<std::uint32_t> get_flags(const Caller&, Node node) override;

@@ -57,6 +57,7 @@ Result<Attributes> MountCore::create_kind(View& view, const Caller& caller, Inod
   request.mutable_caller()->set_uid(caller.uid);
   request.mutable_caller()->set_gid(caller.gid);
   request.set_mode(mode);
+  request.set_umask(caller.umask);
   request.set_rdev(rdev);
   request.set_target(std::string(target));
   const auto method = S_ISDIR(mode) ? &MetaService::make_directory : &MetaService::create;
@@ -67,16 +68,15 @@ Result<EntryReply> MountCore::make_node(const Caller& caller, Node parent, std::
                                         std::uint32_t mode, std::uint32_t rdev) {
   View* view = SL_TRY(changeable(parent));
   if ((mode & S_IFMT) == 0) mode |= S_IFREG;
-  const Attributes made =
-      SL_TRY(create_kind(*view, caller, parent.inode, name, mode & ~caller.umask, rdev, {}));
+  const Attributes made = SL_TRY(create_kind(*view, caller, parent.inode, name, mode, rdev, {}));
   return entry_reply(*view, parent.inode, name, made, options_.names.shared_ttl);
 }
 
 Result<EntryReply> MountCore::make_directory(const Caller& caller, Node parent,
                                              std::string_view name, std::uint32_t mode) {
   View* view = SL_TRY(changeable(parent));
-  const std::uint32_t kept = (mode & 07777 & ~caller.umask) | S_IFDIR;
-  const Attributes made = SL_TRY(create_kind(*view, caller, parent.inode, name, kept, 0, {}));
+  const Attributes made =
+      SL_TRY(create_kind(*view, caller, parent.inode, name, (mode & 07777) | S_IFDIR, 0, {}));
   return entry_reply(*view, parent.inode, name, made, options_.names.shared_ttl);
 }
 

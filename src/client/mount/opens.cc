@@ -170,8 +170,8 @@ Result<Vfs::Created> MountCore::create(const Caller& caller, Node parent, std::s
                                        std::uint32_t mode, std::uint32_t flags) {
   View* view = SL_TRY(changeable(parent));
   relooks_.forget(caller.pid);
-  const std::uint32_t kept = (mode & 07777 & ~caller.umask) | S_IFREG;
-  const Result<Attributes> made = create_kind(*view, caller, parent.inode, name, kept, 0, {});
+  const Result<Attributes> made =
+      create_kind(*view, caller, parent.inode, name, (mode & 07777) | S_IFREG, 0, {});
   if (made.code() == Errc::exists && (flags & O_EXCL) == 0) {  // another host was first
     names_.forget_name(view->file(parent.inode), name);
     return create_by_opening(caller, parent, name, flags);
@@ -202,7 +202,8 @@ Result<Vfs::Created> MountCore::create_unnamed(const Caller& caller, Node direct
   request.set_parent(directory.inode.value);
   request.mutable_caller()->set_uid(caller.uid);
   request.mutable_caller()->set_gid(caller.gid);
-  request.set_mode((mode & 07777 & ~caller.umask) | S_IFREG);
+  request.set_mode((mode & 07777) | S_IFREG);
+  request.set_umask(caller.umask);
   request.set_unnamed(true);
   request.set_linkable((flags & O_EXCL) == 0);
   const NameCache::Question question = names_.ask();

@@ -347,9 +347,10 @@ TEST_F(Posix, ExtendedAttributes) {
   EXPECT_EQ(host.vfs().get_xattr(host.caller(), node, "security.capability").code(),
             Errc::no_attribute);
   EXPECT_EQ(host.meta.calls(), 0);  // nothing is asked twice
-  ASSERT_TRUE(host.vfs().set_xattr(host.caller(), node, "user.a", "1", 0).ok());
-  EXPECT_EQ(host.vfs().set_xattr(host.caller(), node, "user.a", "2", XATTR_CREATE).code(),
-            Errc::exists);
+  ASSERT_TRUE(host.vfs().set_xattr(host.caller(), node, "user.a", "1", {}).ok());
+  EXPECT_EQ(
+      host.vfs().set_xattr(host.caller(), node, "user.a", "2", {.flags = XATTR_CREATE}).code(),
+      Errc::exists);
   EXPECT_EQ(*host.vfs().get_xattr(host.caller(), node, "user.a"), "1");
   EXPECT_EQ(*host.vfs().list_xattrs(host.caller(), node), std::vector<std::string>{"user.a"});
   ASSERT_TRUE(host.vfs().remove_xattr(host.caller(), node, "user.a").ok());

@@ -257,7 +257,7 @@ TEST_F(TwoMounts, AnswersOfOldQuestionsAreNotKept) {
   a.meta.after("get_attributes", [&] {
     std::thread([&] { EXPECT_TRUE(a.truncate("/volumes/v/f", 5).ok()); }).join();
   });
-  ASSERT_TRUE(a.vfs().set_xattr(a.caller(), *a.walk("/volumes/v/f"), "user.a", "b", 0).ok());
+  ASSERT_TRUE(a.vfs().set_xattr(a.caller(), *a.walk("/volumes/v/f"), "user.a", "b", {}).ok());
   (void)a.vfs().get_attributes(a.caller(), *a.walk("/volumes/v/g"), std::nullopt);
   EXPECT_EQ(a.stat("/volumes/v/f")->length, 5u);
 }

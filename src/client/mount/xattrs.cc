@@ -7,17 +7,23 @@
 namespace starlane::client {
 namespace {
 
-/// Names that only a file system could give meaning to (system.posix_acl_access) are refused:
-/// whoever sets one must learn that it has no effect, and then does with permissions alone.
+/// Names that only a file system could give meaning to (system.nfs4_acl) are refused: whoever sets
+/// one must learn that it has no effect. POSIX ACLs have: the server keeps them and the mode in
+/// agreement, the kernel checks them.
 Status check_namespace(std::string_view name) {
-  if (!name.starts_with("system.")) return {};
-  return {Errc::unsupported, "system.* attributes, as POSIX ACLs, are not supported"};
+  if (!name.starts_with("system.") || name == "system.posix_acl_access" ||
+      name == "system.posix_acl_default")
+    return {};
+  return {Errc::unsupported, "of system.* attributes only POSIX ACLs are supported"};
 }
 
 }  // namespace
 
 Result<NameCache::Xattrs> MountCore::xattr_names(View& view, InodeId inode, std::uint64_t unique) {
   if (auto known = names_.xattrs(*view.attached, inode)) return known;
+  // The kernel asks for the access list of whatever somebody else than its owner opens.
+  if (const auto file = names_.attributes(*view.attached, inode); file && !file->value.has_xattrs)
+    return std::make_shared<const std::vector<std::string>>();
   const NameCache::Question question = names_.ask();
   pb::NodeRequest request;
   request.set_inode(inode.value);
@@ -55,14 +61,15 @@ Result<std::vector<std::string>> MountCore::list_xattrs(const Caller& caller, No
 }
 
 Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view name,
-                            std::string_view value, std::uint32_t flags) {
+                            std::string_view value, const SetXattr& options) {
   SL_TRY(check_namespace(name));
   View* view = SL_TRY(changeable(node));
   pb::XattrRequest request;
   request.set_inode(node.inode.value);
   request.set_name(std::string(name));
   request.set_value(std::string(value));
-  request.set_flags(flags);
+  request.set_flags(options.flags);
+  request.set_kill_setgid(options.kill_setgid);
   const Requests::Number number = sessions_.requests().begin(caller.unique);
   pb::Empty reply;
   NameCache::Change names(names_);

@@ -7,6 +7,8 @@
 namespace starlane::client {
 namespace {
 
+constexpr std::uint32_t kHasXattrs = 65536;  // of pb::Attributes::flags
+
 WallTime time_of(const pb::Time& wire) { return {wire.seconds(), wire.nanoseconds()}; }
 
 }  // namespace
@@ -29,8 +31,9 @@ Attributes attributes_of(const pb::Attributes& wire) {
       .ctime = time_of(wire.ctime()),
       .version = wire.version(),
       .generation = wire.generation(),
-      .flags = wire.flags(),
+      .flags = wire.flags() & ~kHasXattrs,
       .parent = InodeId(wire.parent()),
+      .has_xattrs = (wire.flags() & kHasXattrs) != 0,
   };
 }
 

@@ -26,6 +26,7 @@ struct Attributes {
   std::uint32_t generation = 0;
   std::uint32_t flags = 0;  // kImmutable, kAppendOnly
   InodeId parent;
+  bool has_xattrs = false;  // false: it has none
 
   bool is_directory() const;
   bool is_regular() const;

@@ -1,4 +1,5 @@
 // create: files, symbolic links, devices, pipes and sockets, files without a name; make_directory.
+#include "meta/acl.h"
 #include "meta/links.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
@@ -46,6 +47,35 @@ void put_target(Change& change, InodeId inode, SliceId slice, const std::string&
   change.t.put(slices_key(change.branch(), inode, 0), row.encode());
 }
 
+void put_acl(Change& change, InodeId inode, std::string_view name, const Acl& acl, InodeRow& row) {
+  change.t.put(xattr_key(change.branch(), inode, name),
+               XattrRow{change.header(), acl.encode()}.encode());
+  row.flags |= kHasXattrs;
+}
+
+/// What the creator did not ask to be kept from others: by the parent's default list, which a
+/// change of would break the guard on the parent, or else by the umask.
+Status restrict_mode(Change& change, const pb::CreateRequest& request, const InodeRow& parent,
+                     InodeId inode, InodeRow& row) {
+  if (row.is_symlink()) return {};
+  std::optional<kv::Row> found;
+  if (parent.flags & kHasXattrs) {
+    const std::string key = xattr_key(change.branch(), InodeId{request.parent()}, kDefaultAcl);
+    found = SL_TRY(change.t.get(key));
+  }
+  if (!found) {
+    row.mode &= ~(request.umask() & 0777);
+    return {};
+  }
+  const XattrRow inherited = SL_TRY(XattrRow::decode(found->value));
+  const Acl acl = SL_TRY(Acl::decode(inherited.value));
+  const Acl own = acl.for_new(row.mode & 0777);
+  row.mode = (row.mode & ~0777u) | own.permissions();
+  if (!own.is_mode_only()) put_acl(change, inode, kAccessAcl, own, row);
+  if (row.is_directory()) put_acl(change, inode, kDefaultAcl, acl, row);
+  return {};
+}
+
 /// Writes a new inode and its name into `parent`; the name must be free.
 Status put_new(Change& change, const pb::CreateRequest& request, const Rows& rows, InodeId inode,
                InodeRow* made) {
@@ -55,6 +85,7 @@ Status put_new(Change& change, const pb::CreateRequest& request, const Rows& row
   SL_TRY(may_gain_entry(parent_row));
   InodeRow row = new_inode_row(change, parent, parent_row, request.mode(), request.caller().uid(),
                                request.caller().gid());
+  SL_TRY(restrict_mode(change, request, parent_row, inode, row));
   const std::uint32_t type = request.mode() & kTypeMask;
   if (type == 0020000 || type == 0060000) row.rdev = request.rdev();
   if (row.is_symlink()) row.length = row.bytes = request.target().size();
@@ -77,6 +108,7 @@ Status put_new_unnamed(Change& change, const pb::CreateRequest& request, const R
   SL_TRY(may_gain_entry(parent_row));
   InodeRow row = new_inode_row(change, parent, parent_row, request.mode(), request.caller().uid(),
                                request.caller().gid());
+  SL_TRY(restrict_mode(change, request, parent_row, inode, row));
   row.nlink = 0;
   if (request.linkable()) row.flags |= kLinkable;
   put_unnamed(change, {inode, row});

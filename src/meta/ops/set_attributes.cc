@@ -1,4 +1,5 @@
 // set_attributes: chmod, chown, utimens, truncate, chattr.
+#include "meta/acl.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
 #include "meta/protection.h"
@@ -14,6 +15,21 @@ void set_owner_and_mode(const pb::SetAttributesRequest& request, InodeRow& row) 
   if (request.has_gid()) row.gid = request.gid();
   if (owner || truncated || request.kill_privileges()) kill_privileges(row);
   if (request.has_mode()) row.mode = (row.mode & kTypeMask) | (request.mode() & 07777);
+}
+
+/// chmod of a file with an access list: the list follows.
+Status change_acl(Change& change, const Node& node) {
+  if ((node.row.flags & kHasXattrs) == 0) return {};
+  const std::string key = xattr_key(change.branch(), node.inode, kAccessAcl);
+  const std::optional<kv::Row> row = SL_TRY(change.t.get(key));
+  if (!row) return {};  // one that is put meanwhile changes the inode's row
+  XattrRow attribute = SL_TRY(XattrRow::decode(row->value));
+  Acl acl = SL_TRY(Acl::decode(attribute.value));
+  acl.change_permissions(node.row.mode & 0777);
+  attribute = {change.header(), acl.encode()};
+  change.t.expect(key, row->version);
+  change.t.put(key, attribute.encode());
+  return {};
 }
 
 /// A directory's times are accumulators of a generation: setting them begins a new one.
@@ -62,6 +78,7 @@ Status apply(Change& change, const pb::SetAttributesRequest& request, const Rows
   if (request.has_flags()) SL_TRY(set_flags(request, node.row));
   if (request.has_length()) SL_TRY(set_length(change, node, request.length(), too_long));
   set_owner_and_mode(request, node.row);
+  if (request.has_mode()) SL_TRY(change_acl(change, node));
   SL_TRY(set_times(change, request, node));
   touch_ctime(node.row, change.now);
   if (request.has_ctime()) node.row.ctime = SL_TRY(time_of(request.ctime()));

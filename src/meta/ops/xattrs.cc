@@ -1,5 +1,6 @@
 // get_xattr, list_xattrs, set_xattr, remove_xattr.
 #include "common/bytes.h"
+#include "meta/acl.h"
 #include "meta/links.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
@@ -44,6 +45,26 @@ Status check_list(Change& change, InodeId inode, const std::string& name) {
   return {};
 }
 
+void drop_row(Change& change, const kv::Row& row) {
+  change.t.expect(row.key, row.version);
+  change.t.del(row.key);
+}
+
+/// An access list is the long form of the mode, which follows it. False: it says no more than that,
+/// and is not kept.
+Result<bool> take_acl(const pb::XattrRequest& request, InodeRow& file) {
+  const bool access = request.name() == kAccessAcl;
+  if (!access && request.name() != kDefaultAcl) return true;
+  if (file.is_symlink()) return {Errc::unsupported, "a symbolic link has no access control list"};
+  if (!access && !file.is_directory())
+    return {Errc::access, "only a directory has a default access control list"};
+  const Acl acl = SL_TRY(Acl::decode(request.value()));
+  if (!access) return true;
+  file.mode = (file.mode & ~0777u) | acl.permissions();
+  if (request.kill_setgid()) file.mode &= ~kSetGid;
+  return !acl.is_mode_only();
+}
+
 Status put_xattr(Change& change, const pb::XattrRequest& request, const Rows& rows) {
   if (!rows[0]) return {Errc::not_found, "no such file or directory"};
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
@@ -52,10 +73,15 @@ Status put_xattr(Change& change, const pb::XattrRequest& request, const Rows& ro
   if (!rows[1] && (request.flags() & kReplace)) return no_such();
   if (!rows[1] && (node.row.flags & kHasXattrs))
     SL_TRY(check_list(change, node.inode, request.name()));
-  const std::string key = xattr_key(change.branch(), node.inode, request.name());
-  change.t.expect(key, rows[1] ? rows[1]->version : kv::kAbsent);
-  change.t.put(key, XattrRow{change.header(), request.value()}.encode());
-  node.row.flags |= kHasXattrs;
+  const bool kept = SL_TRY(take_acl(request, node.row));
+  if (kept) {
+    const std::string key = xattr_key(change.branch(), node.inode, request.name());
+    change.t.expect(key, rows[1] ? rows[1]->version : kv::kAbsent);
+    change.t.put(key, XattrRow{change.header(), request.value()}.encode());
+    node.row.flags |= kHasXattrs;
+  } else if (rows[1]) {
+    drop_row(change, *rows[1]);
+  }
   touch_ctime(node.row, change.now);
   put_node(change, node);
   return {};
@@ -66,8 +92,7 @@ Status delete_xattr(Change& change, const pb::XattrRequest& request, const Rows&
   Node node = SL_TRY(node_of(InodeId{request.inode()}, rows[0]));
   SL_TRY(may_change(node.row));
   if (!rows[1]) return no_such();
-  change.t.expect(rows[1]->key, rows[1]->version);
-  change.t.del(rows[1]->key);
+  drop_row(change, *rows[1]);
   touch_ctime(node.row, change.now);
   put_node(change, node);
   return {};
