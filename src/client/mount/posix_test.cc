@@ -416,7 +416,7 @@ TEST_F(Posix, DirtyBytesTakeBlocksWhereTheyAre) {
   EXPECT_EQ(host.stat("/volumes/v/f")->blocks, 100u);
   ASSERT_TRUE(host.pwrite(handle, (1 << 20) + 512, std::string(512, 'b')).ok());
   EXPECT_EQ(host.stat("/volumes/v/f")->blocks, 100u);
-  ASSERT_TRUE(host.vfs().flush(host.caller(), handle).ok());
+  ASSERT_TRUE(host.vfs().flush(host.caller(), handle, 0).ok());
   EXPECT_EQ(host.stat("/volumes/v/f")->blocks, 100u);
   ASSERT_TRUE(host.close(handle).ok());
 }
@@ -456,7 +456,7 @@ TEST_F(Posix, FlagsForbidWithTheLeaseToo) {
   EXPECT_EQ(host.open("/volumes/v/f", O_RDWR).code(), Errc::not_permitted);
   EXPECT_TRUE(host.open("/volumes/v/f", O_RDONLY).ok());
   ASSERT_TRUE(host.pwrite(handle, 0, "bad").ok());
-  EXPECT_EQ(host.vfs().flush(host.caller(), handle).code(), Errc::not_permitted);
+  EXPECT_EQ(host.vfs().flush(host.caller(), handle, 0).code(), Errc::not_permitted);
   EXPECT_EQ(*host.read_file("/volumes/v/f"), "new");
   ASSERT_TRUE(host.vfs().set_flags(host.caller(), node, kAppendOnly).ok());
   EXPECT_EQ(host.open("/volumes/v/f", O_WRONLY).code(), Errc::not_permitted);
