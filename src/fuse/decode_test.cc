@@ -1,5 +1,6 @@
 #include "fuse/decode.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/fs.h>
 
@@ -127,6 +128,53 @@ TEST(Decode, IoctlsOfFlags) {
   EXPECT_EQ(flags_answer(FS_IOC_FSGETXATTR, client::kAppendOnly).size, sizeof extended);
   EXPECT_EQ(flags_answer(FS_IOC_GETFLAGS, 0).size, sizeof(std::uint32_t));
   EXPECT_EQ(flags_call_of(0x5401), std::nullopt);
+}
+
+TEST(Decode, LocksHaveARangeAndAKnownType) {
+  fuse_lk_in in{};
+  in.fh = 5;
+  in.owner = 6;
+  in.lk = {.start = 10, .end = 19, .type = F_WRLCK, .pid = 7};
+  auto operation = decode(message(FUSE_SETLK, in));
+  ASSERT_TRUE(operation.ok());
+  const client::LockRequest set = std::get<op::SetLock>(operation.value()).request;
+  EXPECT_EQ(set.handle, 5U);
+  EXPECT_EQ(set.owner, 6U);
+  EXPECT_EQ(set.lock.kind, client::LockKind::record);
+  EXPECT_EQ(set.lock.type, client::LockType::write);
+  EXPECT_EQ(set.lock.start, 10U);
+  EXPECT_EQ(set.lock.end, 19U);
+  EXPECT_EQ(set.lock.pid, 7U);
+  in.lk_flags = FUSE_LK_FLOCK;
+  operation = decode(message(FUSE_GETLK, in));
+  ASSERT_TRUE(operation.ok());
+  EXPECT_EQ(std::get<op::TestLock>(operation.value()).request.lock.kind, client::LockKind::flock);
+  in.lk.type = 77;
+  EXPECT_EQ(decode(message(FUSE_SETLKW, in)).code(), Errc::invalid);
+  in.lk.type = F_RDLCK;
+  in.lk.start = 20;
+  EXPECT_EQ(decode(message(FUSE_SETLKW, in)).code(), Errc::invalid);
+  in.lk.end = std::uint64_t{1} << 63;
+  EXPECT_EQ(decode(message(FUSE_SETLKW, in)).code(), Errc::invalid);
+}
+
+TEST(Decode, SetxattrOfBothLengths) {
+  const auto wide =
+      message(FUSE_SETXATTR, SetxattrIn{3, 2, kSetxattrKillSetgid, 0}, "user.a\0xyz"sv);
+  auto request = decode_header(wide);
+  auto operation = decode_operation(request.value());
+  ASSERT_TRUE(operation.ok());
+  EXPECT_EQ(std::get<op::SetXattr>(operation.value()).value, "xyz");
+  EXPECT_EQ(std::get<op::SetXattr>(operation.value()).options.flags, 2U);
+  EXPECT_TRUE(std::get<op::SetXattr>(operation.value()).options.kill_setgid);
+  const auto narrow = message(FUSE_SETXATTR, std::uint32_t{3}, std::uint32_t{1}, "user.a\0xyz"sv);
+  request = decode_header(narrow);
+  request.value().wide_setxattr = false;
+  operation = decode_operation(request.value());
+  ASSERT_TRUE(operation.ok());
+  EXPECT_EQ(std::get<op::SetXattr>(operation.value()).name, "user.a");
+  EXPECT_EQ(std::get<op::SetXattr>(operation.value()).value, "xyz");
+  EXPECT_FALSE(std::get<op::SetXattr>(operation.value()).options.kill_setgid);
 }
 
 TEST(Decode, WriteNeedsAllItsBytes) {

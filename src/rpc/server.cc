@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 #include "common/errno.h"
 #include "common/log.h"
@@ -215,13 +216,19 @@ bool Server::sweep() {
 
 // ---- Connections for calls that sleep ----
 
-/// False: there are as many as may be.
+/// False: there are as many as may be, or can be.
 bool Server::attend(const LinkRef& link) {
   join_attendants(/*all=*/false);
   if (attendants_.size() >= options_.wait_limit) return false;
   Attendant& attendant = attendants_.emplace_back();
   attendant.link = link;
-  attendant.thread = std::thread([this, &attendant] { attend_loop(attendant); });
+  try {
+    attendant.thread = std::thread([this, &attendant] { attend_loop(attendant); });
+  } catch (const std::system_error& error) {
+    SL_LOG(warn, "rpc_attend_failed error=\"{}\"", error.what());
+    attendants_.pop_back();
+    return false;
+  }
   return true;
 }
 

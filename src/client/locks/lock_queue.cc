@@ -1,6 +1,7 @@
 #include "client/locks/lock_queue.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "common/thread_pool.h"
 
@@ -17,13 +18,21 @@ Status given_up() { return {Errc::interrupted, "interrupted while waiting for a 
 void LockQueue::add(Waiting waiting) {
   {
     MutexLock lock(m_);
-    if (!stopping_ && waiting_.size() < kMaxWaiting) {
-      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    if (!stopping_ && waiting_.size() < kMaxWaiting && has_thread())
       return keep(next_++, std::move(waiting));
-    }
   }
   waiting.give_up();
   waiting.done(Status(Errc::no_locks, "too many requests of this mount wait for locks"));
+}
+
+bool LockQueue::has_thread() {
+  if (thread_.joinable()) return true;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    return false;  // the system has no more
+  }
+  return true;
 }
 
 void LockQueue::keep(std::uint64_t number, Waiting waiting) {

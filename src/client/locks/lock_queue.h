@@ -40,6 +40,7 @@ class LockQueue {
   void stop() SL_EXCLUDES(m_);
 
  private:
+  bool has_thread() SL_REQUIRES(m_);
   void keep(std::uint64_t number, Waiting waiting) SL_REQUIRES(m_);
   static void end(Waiting& waiting);
   void run() SL_EXCLUDES(m_);

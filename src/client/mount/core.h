@@ -208,6 +208,7 @@ class MountCore final : public Vfs, private SessionListener {
                   const LockRequest& request, const Caller& caller, bool waits);
   Status unlock(const std::shared_ptr<FileHandle>& handle, const HeldLocks::Key& key,
                 const LockRequest& request, const Caller& caller);
+  Status send_unlock(FileHandle& handle, const LockRequest& request, const Caller& caller);
   /// All that the owner has of the kind; what cannot be told to the server ends with the session.
   void unlock_all(const Caller& caller, const std::shared_ptr<FileHandle>& handle,
                   const HeldLocks::Key& key);

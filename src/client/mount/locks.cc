@@ -28,6 +28,14 @@ bool lost(const FileHandle& handle, std::uint64_t held_under) {
   return held_under != 0 && held_under != handle.view->attached->epoch();
 }
 
+Status lost_earlier() {
+  return {Errc::no_locks, "earlier locks of this file were lost with their session: unlock it"};
+}
+
+FileLock whole(LockKind kind) {
+  return {.kind = kind, .type = LockType::unlock, .start = 0, .end = kToEnd, .pid = 0};
+}
+
 }  // namespace
 
 Result<FileLock> MountCore::test_lock(const Caller& caller, Node, const LockRequest& request) {
@@ -74,8 +82,7 @@ void MountCore::await_lock(const Caller& caller, Node node, const LockRequest& r
 Status MountCore::ask_lock(const std::shared_ptr<FileHandle>& handle, const HeldLocks::Key& key,
                            const LockRequest& request, const Caller& caller, bool waits) {
   const auto held = held_locks_.find(key);
-  if (held && lost(*handle, *held))
-    return {Errc::no_locks, "earlier locks of this file were lost with their session: unlock it"};
+  if (held && lost(*handle, *held)) return lost_earlier();
   SL_TRY(held_locks_.note(key, request.handle));
   // What this host has written and not committed would hide what others did.
   if (!exclusive(*handle->view) && io_.dirty(key.file)) io_.push_out(key.file);
@@ -89,6 +96,11 @@ Status MountCore::ask_lock(const std::shared_ptr<FileHandle>& handle, const Held
   SL_TRY(node_status(
       call(*handle->view, &MetaService::lock, ask, &reply, caller.unique, number.value())));
   if (!reply.granted()) return {Errc::would_block, "another has a lock on it"};
+  if (held && lost(*handle, *held)) {  // on the way: it came to be granted in a new session
+    const Status undone =
+        send_unlock(*handle, {.owner = request.owner, .lock = whole(key.kind)}, caller);
+    return undone.ok() ? lost_earlier() : undone;
+  }
   held_locks_.granted(key, request.handle, ask.on().attachment_epoch());
   handle->locked_under.store(ask.on().attachment_epoch(), std::memory_order_relaxed);
   const Attributes attributes = attributes_of(reply.attributes());
@@ -119,13 +131,7 @@ Status MountCore::unlock(const std::shared_ptr<FileHandle>& handle, const HeldLo
     // The next to lock it must find what was written under this lock, on whichever host.
     if (!exclusive(*handle->view) && io_.dirty(key.file))
       flushed = io_.flush(key.file, Safety::accepted);
-    pb::LockRequest ask;
-    ask.set_inode(key.file.inode.value);
-    put_lock(request, ask.mutable_lock());
-    const Requests::Number number = sessions_.requests().begin(/*unique=*/0);
-    pb::LockReply reply;
-    SL_TRY(node_status(
-        call(*handle->view, &MetaService::lock, ask, &reply, caller.unique, number.value())));
+    SL_TRY(send_unlock(*handle, request, caller));
   }
   if (!is_whole(request.lock)) return flushed;
   for (const std::uint64_t id : held_locks_.drop(key)) {
@@ -135,11 +141,20 @@ Status MountCore::unlock(const std::shared_ptr<FileHandle>& handle, const HeldLo
   return flushed;
 }
 
+Status MountCore::send_unlock(FileHandle& handle, const LockRequest& request,
+                              const Caller& caller) {
+  pb::LockRequest ask;
+  ask.set_inode(handle.file->key.inode.value);
+  put_lock(request, ask.mutable_lock());
+  const Requests::Number number = sessions_.requests().begin(/*unique=*/0);
+  pb::LockReply reply;
+  return node_status(
+      call(*handle.view, &MetaService::lock, ask, &reply, caller.unique, number.value()));
+}
+
 void MountCore::unlock_all(const Caller& caller, const std::shared_ptr<FileHandle>& handle,
                            const HeldLocks::Key& key) {
-  const LockRequest all{.handle = 0,
-                        .owner = key.owner,
-                        .lock = {.kind = key.kind, .type = LockType::unlock, .end = kToEnd}};
+  const LockRequest all{.handle = 0, .owner = key.owner, .lock = whole(key.kind)};
   const Status done = unlock(handle, key, all, caller);
   if (!done.ok())
     SL_LOG(warn, "event=unlock_failed inode={} cause=\"{}\"", key.file.inode.value,

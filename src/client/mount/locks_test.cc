@@ -180,6 +180,13 @@ TEST_F(LockTest, ALostLockIsTold) {
   EXPECT_EQ(set(a, request(of_a, 1, LockType::write)), Errc::ok);
 }
 
+TEST_F(LockTest, ALossThatTheNextLockFindsIsTold) {
+  EXPECT_EQ(set(a, request(of_a, 1, LockType::write, 0, 9)), Errc::ok);
+  cluster.end_session(a.sessions().id());
+  EXPECT_EQ(set(a, request(of_a, 1, LockType::write, 10, 19)), Errc::no_locks);
+  EXPECT_EQ(set(b, request(of_b, 1, LockType::write)), Errc::ok);  // Nothing of it is left behind.
+}
+
 TEST_F(LockTest, WhoWaitsWaitsOnInANewSession) {
   EXPECT_EQ(set(a, request(of_a, 1, LockType::write)), Errc::ok);
   auto waiting = await(b, request(of_b, 1, LockType::write));
