@@ -45,11 +45,8 @@ void add_mount(const json& figures, std::vector<Check>& out) {
   for (const json& lack : figures.value("limitations", json::array()))
     out.push_back(path_is("limit of the mount", false, lack.get<std::string>(),
                           "See the lines on fuse above."));
-  const std::string bulk = figures.value("bulk", "");
   out.push_back(
-      {"fast paths", "bulk between processes", Verdict::ok,
-       bulk == "stream" ? "sockets (--ucx: shared memory or RDMA, where both ends reach it)" : bulk,
-       ""});
+      {"fast paths", "bulk between processes", Verdict::ok, figures.value("bulk", ""), ""});
 }
 
 void add_store(const json& figures, std::vector<Check>& out) {

@@ -11,6 +11,7 @@
 #include "common/errno.h"
 #include "common/rng.h"
 #include "common/thread_pool.h"
+#include "common/trace.h"
 
 namespace starlane {
 namespace {
@@ -59,6 +60,26 @@ TEST(Batch, ReturnsTheFirstFailureAfterAllAreDone) {
   EXPECT_EQ(batch.wait().text(), "fifty");
   EXPECT_EQ(ran, 100);
   EXPECT_TRUE(batch.wait().ok());
+}
+
+TEST(Trace, FollowsWorkIntoPoolsAndEndsWithItsScope) {
+  ThreadPool pool({.name = "test", .threads = 2, .queue_limit = 64});
+  Batch batch;
+  std::array<std::atomic<std::uint64_t>, 50> seen{};
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    const TraceScope scope(i);  // 0: nobody's, also after work that was somebody's
+    batch.expect(1);
+    pool.submit([&, i] {
+      seen[i] = current_trace();
+      batch.done({});
+    });
+  }
+  EXPECT_TRUE(batch.wait().ok());
+  for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i);
+  EXPECT_EQ(current_trace(), 0U);
+  EXPECT_NE(make_trace(1), make_trace(2));
+  EXPECT_EQ(make_trace(7) & 0xffff, 7U);
+  EXPECT_NE(make_trace(7) >> 48, 0U);
 }
 
 TEST(ByteBudget, BlocksUntilGivenBackAndLetsOneGiantThrough) {

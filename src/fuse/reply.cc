@@ -96,7 +96,7 @@ bool Reply::pieces(std::span<const client::Piece> pieces) {
 bool Reply::send(int error_number, std::span<const iovec> body) {
   SL_CHECK(!answered_);
   answered_ = true;
-  error_number_ = error_number;
+  if (error_number != 0) outcome_ = error_number;
   fuse_out_header header{};
   header.error = -error_number;
   header.unique = unique_;

@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/uio.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -40,7 +41,9 @@ class Reply {
     return bytes(std::as_bytes(std::span(&value, 1)));
   }
   bool answered() const { return answered_; }
-  int error_number() const { return error_number_; }              // of the answer; 0: none
+  /// errno of the answer, also of one that says "no such name" without being an error; 0: done.
+  int outcome() const { return outcome_; }
+  void note_absence() { outcome_ = ENOENT; }
   std::size_t answered_bytes() const { return answered_bytes_; }  // after its header
 
  private:
@@ -49,7 +52,7 @@ class Reply {
   const int device_;
   const std::uint64_t unique_;
   bool answered_ = false;
-  int error_number_ = 0;
+  int outcome_ = 0;
   std::size_t answered_bytes_ = 0;
 };
 

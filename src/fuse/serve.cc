@@ -95,6 +95,7 @@ struct Visitor {
   void answer(const Status& status) { status.ok() ? reply.ok() : fail(status); }
 
   void answer_entry(const Result<client::EntryReply>& entry) {
+    if (entry.ok() && !entry.value().node.inode) reply.note_absence();
     if (!entry.ok()) {
       fail(entry.status());
     } else if (!reply.plain(entry_answer(entry.value())) && entry.value().node.inode) {

@@ -190,17 +190,17 @@ void Session::serve_counted(Request& request, Reply& reply) {
   const Nanoseconds took = system_clock().boot() - began;
   Operations::Kind& kind = operations_.of(request.opcode);
   kind.took.record(took);
-  if (reply.error_number() != 0) kind.failed.add();
+  if (reply.outcome() != 0) kind.failed.add();
   std::uint64_t moved = 0;
-  if (reply.error_number() == 0 && request.opcode == FUSE_READ) {
+  if (reply.outcome() == 0 && request.opcode == FUSE_READ) {
     operations_.read_bytes.add(moved = reply.answered_bytes());
-  } else if (reply.error_number() == 0 && request.opcode == FUSE_WRITE) {
+  } else if (reply.outcome() == 0 && request.opcode == FUSE_WRITE) {
     operations_.written_bytes.add(moved = carried - sizeof(fuse_write_in));
   }
   if (options_.slow.count() != 0 && took > options_.slow) log_slow(request, reply, took);
   if (!watched) return;
   entry.took = took;
-  entry.error = reply.error_number();
+  entry.error = reply.outcome();
   entry.result = moved;
   entry.trace = current_trace();
   tap_.offer(std::move(entry));
@@ -211,7 +211,7 @@ void Session::log_slow(const Request& request, const Reply& reply, Nanoseconds t
   SL_LOG(warn,
          "event=slow_operation operation={} node={:x} pid={} took_ms={} errno={} trace={:016x}",
          name_of_opcode(request.opcode), request.node.pack(), request.caller.pid, ms,
-         reply.error_number(), current_trace());
+         reply.outcome(), current_trace());
 }
 
 // EAGAIN: the kernel says it again if the request is still unanswered (its thread has read it, but

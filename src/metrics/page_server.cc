@@ -109,8 +109,10 @@ bool parse(std::string_view line, PageRequest& request) {
   return !request.path.empty() && request.path[0] == '/';
 }
 
+/// A peer that takes it too slowly gets no more of it.
 void send_all(int fd, std::string_view text) {
-  while (!text.empty()) {
+  const Deadline until = Deadline::after(kPatience);
+  while (!text.empty() && !until.passed()) {
     const ssize_t sent = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) return;

@@ -105,7 +105,7 @@ class RpcTest : public testing::TestWithParam<std::string> {
     }
   }
   void start(ServerOptions options = {}, Services services = {}) {
-    options.workers = 4;
+    if (options.workers == ServerOptions().workers) options.workers = 4;
     if (options.fabric == nullptr) options.fabric = fabric_of(GetParam(), true);
     if (services.meta == nullptr && services.block == nullptr) services = {&meta_, &blocks_};
     server_ = std::make_unique<Server>(options, services, key_, transports_);
@@ -732,6 +732,41 @@ TEST_P(RpcTest, StoppingLetsCallsInProgressEnd) {
   stopper.join();
   caller.join();
   EXPECT_EQ(server_->counts().connections, 0u);
+}
+
+TEST_P(RpcTest, WhatWaitsForAWorkerIsSeen) {
+  std::atomic<bool> begun{false}, release{false};
+  serve_ = [&](auto, const Call&, const auto&, auto*) {
+    begun = true;
+    while (!release) std::this_thread::sleep_for(Milliseconds(1));
+    return Status();
+  };
+  ServerOptions options;
+  options.workers = 1;
+  start(options);
+  const auto way = channel(net::Purpose::meta);
+  std::vector<std::thread> callers;
+  const auto call = [&] {
+    pb::NewEntry reply;
+    EXPECT_TRUE(MetaStub(*way).create(call_within(seconds(20)), {}, &reply).ok());
+  };
+  callers.emplace_back(call);
+  while (!begun) std::this_thread::yield();
+  EXPECT_EQ(server_->load().queued, 0u);
+  for (int i = 0; i < 3; ++i) callers.emplace_back(call);
+  Server::Load load;
+  for (int i = 0; i < 2000 && load.queued != 3; ++i) {  // they are on their way
+    std::this_thread::sleep_for(Milliseconds(5));
+    load = server_->load();
+  }
+  EXPECT_EQ(load.queued, 3u);
+  EXPECT_EQ(load.serving, 1u);
+  EXPECT_EQ(load.workers, 1u);
+  release = true;
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(server_->load().queued, 0u);
+  // Those that waited did so outside the server's own time.
+  EXPECT_EQ(way->way().count(), 4u);
 }
 
 TEST_P(RpcTest, ConnectionsUnusedForLongAreClosed) {

@@ -116,25 +116,30 @@ Result<Site> Site::open_or_create(const fs::path& directory) {
 }
 
 std::vector<std::pair<std::string, std::string>> Site::consoles() const {
-  const fs::path one = console("").substr(5);  // "…/metrics-.sock": each console adds its name
-  const std::string start = one.stem().string(), end = ".sock";
+  const std::string end = ".sock";
   std::vector<std::pair<std::string, std::string>> found;
-  std::error_code failed;
-  for (fs::directory_iterator at(one.parent_path(), failed), last; !failed && at != last;
-       at.increment(failed)) {
-    const std::string name = at->path().filename().string();
-    if (!name.starts_with(start) || !name.ends_with(end)) continue;
-    found.emplace_back(name.substr(start.size(), name.size() - start.size() - end.size()),
-                       "unix:" + at->path().string());
-  }
+  const auto look = [&](const fs::path& where, const std::string& start) {
+    std::error_code failed;
+    for (fs::directory_iterator at(where, failed), last; !failed && at != last;
+         at.increment(failed)) {
+      const std::string name = at->path().filename().string();
+      if (!name.starts_with(start) || !name.ends_with(end)) continue;
+      found.emplace_back(name.substr(start.size(), name.size() - start.size() - end.size()),
+                         "unix:" + at->path().string());
+    }
+  };
+  look(directory_ / "run", kConsole);
+  look("/tmp", short_name() + kConsole);
   std::ranges::sort(found);
   return found;
 }
 
+std::string Site::short_name() const { return "starlane-" + cluster_.substr(0, 13) + "-"; }
+
 std::string Site::endpoint(const std::string& role) const {
   const std::string path = (directory_ / "run" / (role + ".sock")).string();
   if (path.size() <= kSocketPathLimit) return "unix:" + path;
-  return "unix:/tmp/starlane-" + cluster_.substr(0, 13) + "-" + role + ".sock";
+  return "unix:/tmp/" + short_name() + role + ".sock";
 }
 
 Result<UniqueFd> Site::lock(const std::string& role) const {

@@ -48,6 +48,7 @@ class Site {
 
  private:
   static constexpr const char* kConsole = "metrics-";
+  std::string short_name() const;  // begins the names of sockets in /tmp
 
   std::filesystem::path directory_;
   std::string cluster_;

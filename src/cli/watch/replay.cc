@@ -81,6 +81,8 @@ class Found {
  public:
   void note(const AccessEntry& entry) {
     if (entry.error != 0) return;
+    note_above(entry.path);
+    if (names_two(entry.operation)) note_above(entry.other);
     if (makes(entry.operation)) {
       made_.insert(entry.path);
     } else if (!is_made(entry.path)) {
@@ -104,9 +106,10 @@ class Found {
     if (entry.operation == "rmdir") kind = Kind::directory;
     if (entry.operation == "read" || entry.operation.starts_with("copy_file_range"))
       length = std::max(length, entry.offset + entry.result);
-    for (fs::path above = fs::path(entry.path).parent_path(); !above.empty();
-         above = above.parent_path())
-      found_[above.string()].first = Kind::directory;
+  }
+  void note_above(const fs::path& path) {
+    for (fs::path above = path.parent_path(); !above.empty(); above = above.parent_path())
+      if (!is_made(above)) found_[above.string()].first = Kind::directory;
   }
   /// The target's name is the log's own from now on; a copy's target was found if it was not made.
   void moved(const AccessEntry& entry) {

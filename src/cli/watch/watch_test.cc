@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -114,6 +115,27 @@ TEST(ProfileTable, ShowsWhatCameSinceAndSumsIt) {
   EXPECT_EQ(ProfileTable().add("").code(), Errc::corrupt);
 }
 
+/// What of an entry a test cares for.
+struct More {
+  std::string other = {};
+  std::uint64_t offset = 0, length = 0, argument = 0;
+  int error = 0;
+  std::uint64_t result = 0;
+};
+
+AccessEntry entry_of(const std::string& operation, const std::string& path, const More& more = {}) {
+  AccessEntry entry;
+  entry.operation = operation;
+  entry.path = path;
+  entry.other = more.other;
+  entry.offset = more.offset;
+  entry.length = more.length;
+  entry.argument = more.argument;
+  entry.error = more.error;
+  entry.result = more.result;
+  return entry;
+}
+
 class Again : public testing::Test {
  protected:
   Again() {
@@ -121,10 +143,8 @@ class Again : public testing::Test {
     base_ = ::mkdtemp(name);
   }
   ~Again() override { fs::remove_all(base_); }
-  void did(const std::string& operation, const std::string& path, AccessEntry more = {}) {
-    more.operation = operation;
-    more.path = path;
-    log_.push_back(more);
+  void did(const std::string& operation, const std::string& path, const More& more = {}) {
+    log_.push_back(entry_of(operation, path, more));
   }
   fs::path into() const { return base_ / "into"; }
 
@@ -164,6 +184,18 @@ TEST_F(Again, DoesWhatTheLogSays) {
   EXPECT_EQ(status.st_mode & 0777, 0750U);
 }
 
+TEST_F(Again, WhatALogMakesFirstFindsItsDirectoryThere) {
+  did("mkdir", "volumes/w/tree", {.argument = 0755});
+  did("create", "volumes/w/tree/f", {.length = 0600, .argument = O_RDWR | O_CREAT});
+  did("rename2", "volumes/w/tree/f", {.other = "volumes/second/g"});
+  Replay replay(into());
+  ASSERT_TRUE(replay.prepare(log_).ok());
+  EXPECT_FALSE(fs::exists(into() / "volumes/w/tree"));
+  replay.run(log_);
+  for (const auto& [name, line] : replay.lines()) EXPECT_EQ(line.differ, 0U) << name;
+  EXPECT_TRUE(fs::exists(into() / "volumes/second/g"));
+}
+
 TEST_F(Again, TellsWhatComesOutOtherwise) {
   did("create", "a", {.length = 0600, .argument = O_RDWR | O_CREAT | O_EXCL});
   did("create", "a", {.length = 0600, .argument = O_RDWR | O_CREAT | O_EXCL});
@@ -197,7 +229,7 @@ TEST_F(Again, IntoAnEmptyDirectoryOnly) {
 
 TEST_F(Again, ALogIsReadWithItsLineNumbers) {
   const std::string file = (base_ / "log").string();
-  const std::string line = to_line(AccessEntry{.operation = "read", .path = "a b"});
+  const std::string line = to_line(entry_of("read", "a b"));
   const auto write = [&](const std::string& text) { std::ofstream(file) << text; };
   write(std::string(client::kAccessLogHeader) + "\n" + line + line + line.substr(0, 30));
   EXPECT_EQ(read_access_log(file)->size(), 2U);  // cut off in the last line

@@ -181,6 +181,26 @@ TEST_F(ResolverTest, CommitsThatWaitAreWrittenAsOneGroup) {
     EXPECT_EQ(resolver_->begin()->total("n").value(), kWaiting * (rounds + 1));
   } while (writes > 2 && ++rounds < 100);
   EXPECT_EQ(writes, 2);  // The one that was held, and all the others.
+  const Meters& meters = *resolver_->meters();
+  EXPECT_EQ(meters.commit.counted().count(), (kWaiting + 1) * (rounds + 1));
+  EXPECT_EQ(meters.group.counted().sum, meters.commit.counted().count());
+  EXPECT_GE(meters.group.counted().quantile(1), kWaiting);
+  EXPECT_EQ(meters.write.counted().count(), meters.group.counted().count());
+}
+
+TEST_F(ResolverTest, WhatLosesARaceIsCountedAsAConflict) {
+  const auto first = resolver_->begin(), second = resolver_->begin();
+  for (const auto& t : {first.get(), second.get()}) {
+    t->expect("k", kAbsent);
+    t->put("k", "v");
+  }
+  EXPECT_TRUE(first->commit(kDurable).ok());
+  EXPECT_EQ(second->commit(kOrdered).code(), Errc::conflict);
+  const Meters& meters = *resolver_->meters();
+  EXPECT_EQ(meters.commit.counted().count(), 2U);
+  EXPECT_EQ(meters.conflicts.value(), 1U);
+  EXPECT_EQ(meters.failures.value(), 0U);
+  EXPECT_EQ(meters.flush.counted().count(), 1U);
 }
 
 TEST_F(ResolverTest, ASyncHoldsUpNeitherReadersNorOrderedCommits) {
