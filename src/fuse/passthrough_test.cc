@@ -95,7 +95,9 @@ class CachedVfs final : public ProbedVfs {
     ask.node = created.entry.node;
     ask.state = {version.load(), 0};
     ask.flags = flags;
-    EXPECT_EQ(SL_TRY(cache_.open(ask)).kind, client::OpenDecision::Kind::cached);
+    const client::OpenDecision decision = SL_TRY(cache_.open(ask));
+    if (decision.kind == client::OpenDecision::Kind::direct)
+      created.open.mode = client::OpenMode::direct;
     const std::lock_guard lock(m_);
     ++lookups_[created.entry.node.pack()];
     handles_[created.open.handle] = {created.entry.node, (flags & O_ACCMODE) != O_RDONLY};
