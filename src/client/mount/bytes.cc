@@ -75,6 +75,7 @@ Result<std::uint32_t> MountCore::write(const Caller& caller, std::uint64_t id, s
   if (offset > kMaxLength || bytes.size() > kMaxLength - offset)
     return {Errc::file_too_large, "a file has at most 2^58 bytes"};
   if (options.kill_privileges) SL_TRY(drop_privileges(caller, *handle));
+  if (handle->direct) SL_TRY(drop_capabilities(caller, *handle));
   FileIo::Write request{.file = handle->file->key, .known = {}, .offset = offset, .bytes = bytes};
   request.kill_privileges = options.kill_privileges;
   std::uint64_t written_at = offset;
@@ -116,6 +117,19 @@ Status MountCore::drop_privileges(const Caller& caller, FileHandle& handle) {
   SL_TRY(send_attributes(*handle.view, caller, inode, change));
   notifier_->invalidate_inode(handle.node, -1, 0);
   return {};
+}
+
+/// What the kernel does before it writes into pages of its own, and only then.
+Status MountCore::drop_capabilities(const Caller& caller, FileHandle& handle) {
+  constexpr std::string_view kCapabilities = "security.capability";
+  const InodeId inode = handle.file->key.inode;
+  if (!SL_TRY(fetch(*handle.view, inode, caller.unique)).value.has_xattrs) return {};
+  const NameCache::Xattrs names = SL_TRY(xattr_names(*handle.view, inode, caller.unique));
+  if (std::find(names->begin(), names->end(), kCapabilities) == names->end()) return {};
+  Caller own = caller;
+  own.unique = 0;  // the request's number is the write's
+  const Status removed = remove_xattr(own, handle.node, kCapabilities);
+  return removed.code() == Errc::no_attribute ? Status() : removed;
 }
 
 // ---- Levels of safety ----

@@ -190,6 +190,7 @@ class MountCore final : public Vfs, private SessionListener {
   Result<std::uint64_t> append(FileHandle& handle, FileIo::Write request,
                                const WriteOptions& options);
   Status drop_privileges(const Caller& caller, FileHandle& handle);
+  Status drop_capabilities(const Caller& caller, FileHandle& handle);
   void overwritten(FileHandle& handle, std::uint64_t kernel_offset, std::uint64_t offset,
                    std::uint64_t length);
   Status settle(const Caller& caller, FileHandle& handle);
