@@ -294,4 +294,5 @@ class Writer(threading.Thread):
 
 def gone(error: OSError | None) -> bool:
     """What a caller may see while everything is being killed."""
-    return error is None or error.errno in (errno.EIO, errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ENOSPC)
+    return error is None or error.errno in (errno.EIO, errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ENOSPC,
+                                              errno.EROFS)

@@ -273,7 +273,8 @@ def test_an_access_log_is_complete_and_can_be_replayed(make_site, tmp_path, how)
     into = tmp_path / "again"
     done = json.loads(site.run("--json", "replay", str(log), "--into", str(into)).stdout)
     operations = done["operations"]
-    assert {name: line["differ"] for name, line in operations.items() if line["differ"]} == {}
+    # Which names the kernel asks for again depends on when: what it had cached may have aged.
+    assert {name: line["differ"] for name, line in operations.items() if line["differ"] and name != "lookup"} == {}
     assert operations["write"]["bytes"] == sum(10_000 * n for n in range(20))
     assert (into / "volumes/work/moved").stat().st_size == 5
     assert sorted(p.name for p in (into / "volumes/work/tree").iterdir()) == \
@@ -380,4 +381,4 @@ def test_slow_operations_are_told_of_with_their_id(make_site):
     log = site.dir / "log/mount.log"
     found = wait_until(lambda: re.search(r"event=slow_operation operation=FSYNC .* trace=([0-9a-f]{16})", log.read_text()))
     assert int(found[1], 16) != 0
-    assert re.search(r"event=slow_call side=client of store", log.read_text())
+    assert re.search(r"event=slow_call side=client of (store|meta)", log.read_text())  # whoever synced the store
