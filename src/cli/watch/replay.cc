@@ -69,6 +69,9 @@ Result<std::vector<AccessEntry>> read_access_log(const std::string& file) {
                     file + ":" + std::to_string(number) + ": " + entry.status().text());
     log.push_back(std::move(*entry));
   }
+  // Lines are in the order in which operations were noted, after their answers; programs depend on
+  // the order of the questions.
+  std::ranges::stable_sort(log, {}, &AccessEntry::at);
   return log;
 }
 
