@@ -169,9 +169,10 @@ using Operation =
                  op::ReadLink, op::MakeSymlink, op::MakeNode, op::MakeDirectory, op::Unlink,
                  op::RemoveDirectory, op::Rename, op::Link, op::Open, op::Create, op::Read,
                  op::Write, op::Flush, op::Release, op::Fsync, op::Fallocate, op::CopyRange,
-                 op::Seek, op::TestLock, op::SetLock, op::OpenDirectory, op::ReadDirectory, op::FsyncDirectory,
-                 op::ReleaseDirectory, op::GetXattr, op::ListXattrs, op::SetXattr, op::RemoveXattr,
-                 op::StatFs, op::CreateUnnamed, op::Ioctl, op::Interrupt, op::Destroy>;
+                 op::Seek, op::TestLock, op::SetLock, op::OpenDirectory, op::ReadDirectory,
+                 op::FsyncDirectory, op::ReleaseDirectory, op::GetXattr, op::ListXattrs,
+                 op::SetXattr, op::RemoveXattr, op::StatFs, op::CreateUnnamed, op::Ioctl,
+                 op::Interrupt, op::Destroy>;
 
 /// `caller` of the request gets the umask where the operation carries one. not_implemented: an
 /// opcode that is not served; invalid, name_too_long: to be answered as such.
