@@ -74,6 +74,8 @@ def work_until_interrupted(site, writers, seconds: float, cut: bool) -> None:
         writer.start()
     time.sleep(seconds)
     if cut:
+        for writer in writers:
+            writer.dark.set()
         site.disk.cut()
     kill_everything(site)
     for writer in writers:
