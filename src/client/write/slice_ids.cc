@@ -22,7 +22,7 @@ Result<SliceIds::Reserved> SliceIds::take(BranchId branch, const Attachment& att
         if (!of.now.serves(attachment)) of.now = std::exchange(of.spare, {});
         const Reserved reserved{SliceId(of.now.next++), of.now.batch};
         const bool low = of.now.end - of.now.next <= kLow && !of.spare.serves(attachment);
-        if (!low || std::exchange(of.asking, true)) return reserved;
+        if (!low || of.asking || std::exchange(of.queued, true)) return reserved;
         m_.unlock();
         ask_ahead(branch, attachment);
         m_.lock();
@@ -40,12 +40,22 @@ Result<SliceIds::Reserved> SliceIds::take(BranchId branch, const Attachment& att
   }
 }
 
-/// One try: who comes to need it and does not find it asks again, with patience.
+/// One try: who comes to need it and does not find it asks again, with patience. Nobody waits for
+/// it before it runs: all threads that could run it may be among those who need it.
 void SliceIds::ask_ahead(BranchId branch, const Attachment& attachment) {
   const bool asked = later_([this, branch, attachment](const Interrupts::Scope&) {
+    {
+      MutexLock lock(m_);
+      Branch& of = branches_[branch];
+      of.queued = false;
+      if (of.asking || of.spare.serves(attachment)) return;
+      of.asking = true;
+    }
     arrived(branch, reserve(branch, attachment));
   });
-  if (!asked) arrived(branch, Status(Errc::busy, "not asked"));
+  if (asked) return;
+  MutexLock lock(m_);
+  branches_[branch].queued = false;
 }
 
 void SliceIds::arrived(BranchId branch, const Result<Batch>& batch) {

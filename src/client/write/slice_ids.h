@@ -37,7 +37,8 @@ class SliceIds {
   struct Branch {
     Batch now;
     Batch spare;
-    bool asking = false;
+    bool queued = false;  // the next reservation will be asked for
+    bool asking = false;  // a thread waits for the server's answer
   };
   void ask_ahead(BranchId branch, const Attachment& attachment) SL_EXCLUDES(m_);
   void arrived(BranchId branch, const Result<Batch>& batch) SL_EXCLUDES(m_);

@@ -59,6 +59,19 @@ TEST_F(SliceIdsTest, TheNextReservationIsAskedForAhead) {
   EXPECT_EQ(next->batch, taken.begin()->value + 128) << "nobody had to wait for one";
 }
 
+TEST_F(SliceIdsTest, NobodyWaitsForWorkThatHasNotBegun) {
+  // As when all threads that could do it are here, taking.
+  std::vector<std::function<void(const Interrupts::Scope&)>> works;
+  SliceIds ids(rig.meta, [&](auto work) {
+    works.push_back(std::move(work));
+    return true;
+  });
+  take(ids, 200);
+  const Interrupts::Scope scope(interrupts, 0);
+  for (const auto& work : works) work(scope);  // late: what it brings, or finds there, is good
+  take(ids, 200);
+}
+
 TEST_F(SliceIdsTest, ManyThreadsNeverGetOneTwice) {
   std::vector<std::thread> works;
   SliceIds ids(rig.meta, [&](auto work) {
