@@ -134,6 +134,37 @@ def wait_until(condition, seconds: float = 30, pause: float = 0.02):
         time.sleep(pause)
 
 
+class Mount:
+    """A second mount of a site, a process of its own, and the volume `work` in it. Left as a context it has to end well."""
+
+    def __init__(self, site: Site, name: str = "mnt2"):
+        self.path = site.directory / name
+        self.path.mkdir()
+        self.process = subprocess.Popen([str(BINARY), "--dir", str(site.dir), "mount", str(self.path)],
+                                        stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline().startswith("ready")
+        self.volume = self.path / "volumes/work"
+        wait_until(self.volume.is_dir, seconds=60)
+
+    def __enter__(self) -> pathlib.Path:
+        return self.volume
+
+    def __exit__(self, *_) -> None:
+        try:
+            self.process.terminate()
+            assert self.process.wait(60) == 0
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Whatever has become of it."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            self.process.wait(60)
+        subprocess.run(["umount", "-l", self.path], capture_output=True)
+
+
 @pytest.fixture
 def make_site():
     """make_site(separate=…, options=…): sites that are stopped and removed afterwards."""
@@ -164,15 +195,6 @@ def mounts(request, make_site):
     site = make_site(separate=request.param == "roles apart")
     site.up()
     first = site.volume()
-    other = site.directory / "mnt2"
-    other.mkdir()
-    process = subprocess.Popen([str(BINARY), "--dir", str(site.dir), "mount", str(other)], stdout=subprocess.PIPE,
-                               text=True)
-    assert process.stdout.readline().startswith("ready")
-    second = other / "volumes/work"
-    wait_until(second.is_dir, seconds=60)
-    yield first, second
-    assert site.fsck()["problems"] == []
-    process.terminate()
-    assert process.wait(60) == 0
-    subprocess.run(["umount", "-l", other], capture_output=True)
+    with Mount(site) as second:
+        yield first, second
+        assert site.fsck()["problems"] == []

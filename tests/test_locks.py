@@ -14,7 +14,7 @@ import threading
 
 import pytest
 
-from conftest import BINARY, wait_until
+from conftest import Mount, wait_until
 
 # A process that does what it is told, one JSON list a line: [operation, arguments…], answered by one line.
 WORKER = r"""
@@ -291,26 +291,6 @@ for n in range(rounds):
 
 
 # ---- What dies ----
-
-
-class Mount:
-    """A second mount of a site, a process of its own."""
-
-    def __init__(self, site, name):
-        self.path = site.directory / name
-        self.path.mkdir()
-        self.process = subprocess.Popen([str(BINARY), "--dir", str(site.dir), "mount", str(self.path)],
-                                        stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout.readline().startswith("ready")
-        self.volume = self.path / "volumes/work"
-        wait_until(self.volume.is_dir, seconds=60)
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            self.process.wait(60)
-        subprocess.run(["umount", "-l", self.path], capture_output=True)
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import multiprocessing
 import os
 import random
 import resource
-import subprocess
 
 import pytest
 
-from conftest import BINARY, wait_until
+from conftest import Mount, wait_until
 
 MIB = 1 << 20
 SIZE = 96 * MIB + 12_345
@@ -130,18 +129,12 @@ def test_a_remote_change_reaches_the_next_open(make_site):
     site = make_site()
     site.up()
     path = site.volume()
-    other = site.directory / "mnt2"
-    other.mkdir()
-    process = subprocess.Popen([str(BINARY), "--dir", str(site.dir), "mount", str(other)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().startswith("ready")
-    second = other / "volumes/work"
-    for seed in (6, 7):
-        (path / "f").write_bytes(content(seed))
-        wait_until((second / "f").is_file)
-        for _ in range(2):
-            assert digest_of_map(second / "f") == hashlib.sha256(content(seed)).hexdigest()
-    process.terminate()
-    assert process.wait(60) == 0
+    with Mount(site) as second:
+        for seed in (6, 7):
+            (path / "f").write_bytes(content(seed))
+            wait_until((second / "f").is_file)
+            for _ in range(2):
+                assert digest_of_map(second / "f") == hashlib.sha256(content(seed)).hexdigest()
 
 
 def test_warm_fills_the_cache(make_site):

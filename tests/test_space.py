@@ -1,17 +1,14 @@
 """Where files have data and where holes, what that takes, and what df and du say: compared with ext4 or tmpfs."""
 
-import errno
 import hashlib
 import mmap
 import os
-import pathlib
 import random
 import subprocess
-import threading
 
 import pytest
 
-from conftest import BINARY, wait_until
+from conftest import Mount, wait_until
 from local import (COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, fallocate, outcome, same_on_both)
 from random_files import BASES, Exerciser, Options
 
@@ -230,17 +227,7 @@ def test_random_work_on_one_mount(request, make_site, maps):
 def test_random_work_on_two_mounts(request, make_site):
     site = make_site(separate=True)
     site.up()
-    volume, other = site.volume(), site.directory / "mnt2"
-    other.mkdir()
-    command = [str(BINARY), "--dir", str(site.dir), "mount", str(other)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().startswith("ready")
-    second = other / "volumes/work"
-    wait_until(second.is_dir, seconds=60)
-    try:
+    volume = site.volume()
+    with Mount(site) as second:
         run_random(request, [volume, second], maps=True)
         assert site.fsck()["problems"] == []
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
-        subprocess.run(["umount", "-l", other], capture_output=True)

@@ -1,7 +1,6 @@
 """Files without a name, whiteouts and overlays, flags of files, and values at their limits: compared with a local file
 system where it has them."""
 
-import errno
 import os
 import pathlib
 import stat
@@ -9,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BINARY, wait_until
+from conftest import Mount, wait_until
 from local import (APPEND_ONLY, EXCHANGE, IMMUTABLE, KEEP_SIZE, NOREPLACE, PUNCH_HOLE, WHITEOUT, fallocate, get_flags,
                    link_descriptor, link_followed, outcome, rename2, same_on_both, set_flags)
 
@@ -269,25 +268,18 @@ def test_chattr_and_lsattr(site):
 def test_flags_bind_the_other_mount(make_site):
     site = make_site()
     site.up()
-    volume, other = site.volume(), site.directory / "mnt2"
-    other.mkdir()
-    command = [str(BINARY), "--dir", str(site.dir), "mount", str(other)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().startswith("ready")
-    second = other / "volumes/work"
-    (volume / "f").write_text("old")
-    wait_until((second / "f").is_file)
-    fd = os.open(second / "f", os.O_RDWR)
-    set_flags(volume / "f", IMMUTABLE)
-    os.write(fd, b"new")  # taken, but it cannot be committed
-    assert outcome(os.fsync, fd) == "EPERM"
-    os.close(fd)
-    assert (volume / "f").read_text() == "old"
-    assert outcome(os.open, second / "f", os.O_WRONLY) == "EPERM"
-    set_flags(volume / "f", 0)
-    process.terminate()
-    assert process.wait(60) == 0
-    subprocess.run(["umount", "-l", other], capture_output=True)
+    volume = site.volume()
+    with Mount(site) as second:
+        (volume / "f").write_text("old")
+        wait_until((second / "f").is_file)
+        fd = os.open(second / "f", os.O_RDWR)
+        set_flags(volume / "f", IMMUTABLE)
+        os.write(fd, b"new")  # taken, but it cannot be committed
+        assert outcome(os.fsync, fd) == "EPERM"
+        os.close(fd)
+        assert (volume / "f").read_text() == "old"
+        assert outcome(os.open, second / "f", os.O_WRONLY) == "EPERM"
+        set_flags(volume / "f", 0)
 
 
 # ---- Values at their limits ----
