@@ -31,13 +31,23 @@ class ReachedMemory {
  public:
   virtual ~ReachedMemory() = default;
   virtual std::uint64_t size() const = 0;
-  /// Copies out of, or into, the client's region: done when it returns. After another error than
-  /// invalid, use it no more.
-  virtual Status pull(std::uint64_t offset, MutableByteSpan out) = 0;
-  virtual Status push(std::uint64_t offset, ByteSpan bytes) = 0;
   /// The region itself, where this process has it mapped: then nothing need be copied. The peer can
   /// change what lies there at any time. Else empty.
   virtual MutableByteSpan here() { return {}; }
+  /// Copies out of, or into, the client's region: done when it returns. After another error than
+  /// invalid, use it no more.
+  Status pull(std::uint64_t offset, MutableByteSpan out);
+  Status push(std::uint64_t offset, ByteSpan bytes);
+
+ protected:
+  /// The same for a range inside a region that is not mapped here; those that always are need none.
+  virtual Status move_out(std::uint64_t offset, MutableByteSpan out);
+  virtual Status move_in(std::uint64_t offset, ByteSpan bytes);
+
+ private:
+  bool inside(std::uint64_t offset, std::uint64_t length) const {
+    return offset <= size() && length <= size() - offset;
+  }
 };
 
 /// One kind of reachable memory in this process.

@@ -68,8 +68,8 @@ Result<Channel::Answer> Channel::call(const Call& call, const Request& request) 
     if (done.way.ok()) {
       const Nanoseconds served = std::chrono::microseconds(done.header.served_us);
       way_.record(system_clock().boot() - began - served);
+      return Answer(*this, std::move(*line), done.header, done.payload);
     }
-    if (done.way.ok()) return Answer(*this, std::move(*line), done.header, done.payload);
     const bool gone = done.way.code() == Errc::unavailable;
     drop(std::move(*line), gone);
     const bool safe = request.repeatable || !done.sent;

@@ -361,8 +361,8 @@ class Unreachable final : public net::MemoryFabric {
   class Elsewhere final : public net::ReachedMemory {
    public:
     std::uint64_t size() const override { return kBlockSize; }
-    Status pull(std::uint64_t, MutableByteSpan) override { return {}; }
-    Status push(std::uint64_t, ByteSpan) override {
+    Status move_out(std::uint64_t, MutableByteSpan) override { return {}; }
+    Status move_in(std::uint64_t, ByteSpan) override {
       ADD_FAILURE() << "wrote into what it did not recognise";
       return {};
     }

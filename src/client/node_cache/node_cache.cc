@@ -463,7 +463,8 @@ NodeCache::CopyPointer NodeCache::mirror_of(FileKey key, Freed& freed) {
   return nullptr;
 }
 
-void NodeCache::local_write(FileKey key, std::uint64_t offset, ByteSpan bytes) {
+template <typename Change>
+void NodeCache::mirror(FileKey key, const Change& change) {
   if (tracked_.load(std::memory_order_relaxed) == 0) return;
   Freed freed;
   CopyPointer copy;
@@ -471,29 +472,19 @@ void NodeCache::local_write(FileKey key, std::uint64_t offset, ByteSpan bytes) {
     MutexLock lock(m_);
     copy = mirror_of(key, freed);
   }
-  if (copy) grown(key, copy, copy->file->write(offset, bytes));
+  if (copy) grown(key, copy, change(*copy->file));
+}
+
+void NodeCache::local_write(FileKey key, std::uint64_t offset, ByteSpan bytes) {
+  mirror(key, [&](CacheFile& file) { return file.write(offset, bytes); });
 }
 
 void NodeCache::local_truncate(FileKey key, std::uint64_t length) {
-  if (tracked_.load(std::memory_order_relaxed) == 0) return;
-  Freed freed;
-  CopyPointer copy;
-  {
-    MutexLock lock(m_);
-    copy = mirror_of(key, freed);
-  }
-  if (copy) grown(key, copy, copy->file->truncate(length));
+  mirror(key, [&](CacheFile& file) { return file.truncate(length); });
 }
 
 void NodeCache::local_zero(FileKey key, std::uint64_t offset, std::uint64_t length) {
-  if (tracked_.load(std::memory_order_relaxed) == 0) return;
-  Freed freed;
-  CopyPointer copy;
-  {
-    MutexLock lock(m_);
-    copy = mirror_of(key, freed);
-  }
-  if (copy) grown(key, copy, copy->file->zero(offset, length));
+  mirror(key, [&](CacheFile& file) { return file.zero(offset, length); });
 }
 
 void NodeCache::grown(FileKey key, const CopyPointer& copy, const Status& written) {

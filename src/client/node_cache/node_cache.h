@@ -111,6 +111,9 @@ class NodeCache final : public Incarnations {
   void uncharge(Copy& copy) SL_REQUIRES(m_);
   void erase_if_idle(FileKey key) SL_REQUIRES(m_);
   CopyPointer mirror_of(FileKey file, Freed& freed) SL_REQUIRES(m_);
+  /// What this host changes of a file goes into its copy, or retires it.
+  template <typename Change>
+  void mirror(FileKey key, const Change& change) SL_EXCLUDES(m_);
   void grown(FileKey file, const CopyPointer& copy, const Status& written) SL_EXCLUDES(m_);
   void fill_changed(Fill& fill) SL_EXCLUDES(m_);
   double seconds_left(const Copy& copy) SL_REQUIRES(m_);

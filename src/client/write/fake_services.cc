@@ -155,61 +155,6 @@ std::size_t FakeBlocks::blocks() {
 
 // ---- Metadata ----
 
-#define SL_FAKE(number, method, Request, Reply)                          \
-  Status FakeMeta::method(const Call&, const pb::Request&, pb::Reply*) { \
-    return Status(Errc::not_implemented, #method);                       \
-  }
-// clang-format off: it does not settle on one form of this list
-#define SL_NOT_FAKED(X)                                           \
-  X(1, open_session, OpenSessionRequest, OpenSessionReply)        \
-  X(2, heartbeat, HeartbeatRequest, HeartbeatReply)               \
-  X(3, close_session, SessionRequest, Empty)                      \
-  X(4, list_sessions, Empty, ListSessionsReply)                   \
-  X(5, volume_create, VolumeRequest, Volume)                      \
-  X(6, volume_list, Empty, ListVolumesReply)                      \
-  X(7, volume_get, VolumeRequest, Volume)                         \
-  X(8, volume_delete, VolumeRequest, Empty)                       \
-  X(9, image_begin, ImageRequest, Image)                          \
-  X(10, image_freeze, ImageRequest, Image)                        \
-  X(11, image_list, Empty, ListImagesReply)                       \
-  X(12, image_get, ImageRequest, Image)                           \
-  X(13, image_delete, ImageRequest, Empty)                        \
-  X(14, attach, AttachRequest, AttachReply)                       \
-  X(15, detach, BranchRequest, Empty)                             \
-  X(16, release_lease, BranchRequest, Empty)                      \
-  X(18, register_targets, RegisterTargetsRequest, ClusterMap)     \
-  X(20, lookup, LookupRequest, NewEntry)                          \
-  X(21, get_attributes, NodeRequest, Attributes)                  \
-  X(22, set_attributes, SetAttributesRequest, Attributes)         \
-  X(23, create, CreateRequest, NewEntry)                          \
-  X(24, make_directory, CreateRequest, NewEntry)                  \
-  X(25, link, LinkRequest, NewEntry)                              \
-  X(26, unlink, UnlinkRequest, UnlinkReply)                       \
-  X(27, remove_directory, UnlinkRequest, UnlinkReply)             \
-  X(28, rename, RenameRequest, RenameReply)                       \
-  X(29, open, OpenRequest, OpenReply)                             \
-  X(30, read_directory, ReadDirectoryRequest, ReadDirectoryReply) \
-  X(31, get_xattr, XattrRequest, XattrReply)                      \
-  X(32, list_xattrs, NodeRequest, XattrReply)                     \
-  X(33, set_xattr, XattrRequest, Empty)                           \
-  X(34, remove_xattr, XattrRequest, Empty)                        \
-  X(35, stat_fs, NodeRequest, StatFsReply)                        \
-  X(36, read_link, NodeRequest, XattrReply)                       \
-  X(43, fallocate, FallocateRequest, Attributes)                  \
-  X(44, copy_range, CopyRangeRequest, CopyRangeReply)             \
-  X(50, lock, LockRequest, LockReply)                             \
-  X(51, test_lock, LockRequest, TestLockReply)                    \
-  X(52, stop_waiting, StopWaitingRequest, Empty)                  \
-  X(53, await_locks, SessionRequest, Empty)                       \
-  X(60, dead_slices, KeeperRequest, DeadSlicesReply)              \
-  X(61, settle_dead, SettleRequest, Empty)                        \
-  X(62, long_chunks, KeeperRequest, LongChunksReply)              \
-  X(63, replace_chunk, ReplaceChunkRequest, Attributes)           \
-  X(64, housekeeping, KeeperRequest, HousekeepingReply)           \
-  X(65, fsck_references, FsckRequest, FsckReply)
-// clang-format on
-SL_NOT_FAKED(SL_FAKE)
-
 Status FakeMeta::fault_before() {
   if (faults_.one_in != 0 && rng_.one_in(faults_.one_in)) return passing_fault(rng_);
   return {};

@@ -72,14 +72,28 @@ class FakeBlocks final : public BlockService {
   std::function<void()> before_get_;
 };
 
-class FakeMeta final : public MetaService {
+/// Knows no call.
+class NoMeta : public MetaService {
+ public:
+#define SL_REFUSE(number, method, Request, Reply)                       \
+  Status method(const Call&, const pb::Request&, pb::Reply*) override { \
+    return Status(Errc::not_implemented, #method);                      \
+  }
+  SL_META_METHODS(SL_REFUSE)
+#undef SL_REFUSE
+};
+
+/// Knows what the bytes of files need.
+class FakeMeta final : public NoMeta {
  public:
   FakeMeta(FakeBlocks& blocks, std::uint64_t seed) : blocks_(blocks), rng_(seed) {}
 
-#define SL_FAKE(number, method, Request, Reply) \
-  Status method(const Call& call, const pb::Request& request, pb::Reply* reply) override;
-  SL_META_METHODS(SL_FAKE)
-#undef SL_FAKE
+  Status cluster_map(const Call&, const pb::Empty&, pb::ClusterMap* reply) override;
+  Status file_map(const Call&, const pb::FileMapRequest&, pb::FileMapReply* reply) override;
+  Status reserve_slices(const Call&, const pb::ReserveSlicesRequest&,
+                        pb::ReserveSlicesReply* reply) override;
+  Status commit(const Call&, const pb::CommitRequest&, pb::CommitReply* reply) override;
+  Status flush(const Call&, const pb::FlushRequest&, pb::Empty* reply) override;
 
   void set_faults(Faults faults);
   void set_targets(std::vector<pb::Target> targets);

@@ -55,24 +55,8 @@ class ShmReached final : public ReachedMemory {
   explicit ShmReached(Mapping mapping) : mapping_(std::move(mapping)) {}
   std::uint64_t size() const override { return mapping_.span().size(); }
   MutableByteSpan here() override { return mapping_.span(); }
-  Status pull(std::uint64_t offset, MutableByteSpan out) override {
-    const MutableByteSpan part = SL_TRY(inside(offset, out.size()));
-    std::memcpy(out.data(), part.data(), out.size());
-    return {};
-  }
-  Status push(std::uint64_t offset, ByteSpan bytes) override {
-    const MutableByteSpan part = SL_TRY(inside(offset, bytes.size()));
-    std::memcpy(part.data(), bytes.data(), bytes.size());
-    return {};
-  }
 
  private:
-  Result<MutableByteSpan> inside(std::uint64_t offset, std::uint64_t length) const {
-    if (offset <= size() && length <= size() - offset)
-      return mapping_.span().subspan(offset, length);
-    return Status(Errc::invalid, "bytes outside the exposed memory");
-  }
-
   const Mapping mapping_;
 };
 

@@ -113,23 +113,18 @@ class UcxReached final : public ReachedMemory {
   }
 
   std::uint64_t size() const override { return size_; }
-  Status pull(std::uint64_t offset, MutableByteSpan out) override {
-    if (!inside(offset, out.size())) return outside();
-    if (here_ != nullptr) {
-      std::memcpy(out.data(), here_ + offset, out.size());
-      return {};
-    }
+  MutableByteSpan here() override {
+    return here_ == nullptr ? MutableByteSpan() : MutableByteSpan(here_, size_);
+  }
+
+ private:
+  Status move_out(std::uint64_t offset, MutableByteSpan out) override {
     return ucx_->complete("get", [&](ucp_worker_h) {
       const ucp_request_param_t plain{};
       return ucp_get_nbx(endpoint_, out.data(), out.size(), remote_ + offset, key_, &plain);
     });
   }
-  Status push(std::uint64_t offset, ByteSpan bytes) override {
-    if (!inside(offset, bytes.size())) return outside();
-    if (here_ != nullptr) {
-      std::memcpy(here_ + offset, bytes.data(), bytes.size());
-      return {};
-    }
+  Status move_in(std::uint64_t offset, ByteSpan bytes) override {
     const ucp_request_param_t plain{};
     SL_TRY(ucx_->complete("put", [&](ucp_worker_h) {
       return ucp_put_nbx(endpoint_, bytes.data(), bytes.size(), remote_ + offset, key_, &plain);
@@ -137,11 +132,6 @@ class UcxReached final : public ReachedMemory {
     return ucx_->complete("flush",
                           [&](ucp_worker_h) { return ucp_ep_flush_nbx(endpoint_, &plain); });
   }
-  MutableByteSpan here() override {
-    return here_ == nullptr ? MutableByteSpan() : MutableByteSpan(here_, size_);
-  }
-
- private:
   /// Shared memory: the key names a segment. It is read by an endpoint to ourselves, since UCX dies
   /// of a damaged address of a worker, and none is needed.
   bool map_here(const std::string& key) {
@@ -188,11 +178,6 @@ class UcxReached final : public ReachedMemory {
       return UCS_OK;
     });
   }
-  bool inside(std::uint64_t offset, std::uint64_t length) const {
-    return offset <= size_ && length <= size_ - offset;
-  }
-  static Status outside() { return Status(Errc::invalid, "bytes outside the exposed memory"); }
-
   const std::shared_ptr<UcxContext> ucx_;
   ucp_ep_h endpoint_ = nullptr;
   ucp_rkey_h key_ = nullptr;
