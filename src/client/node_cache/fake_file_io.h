@@ -28,7 +28,7 @@ class FakeFileIo final : public FileIo {
   std::atomic<int> fail_next{0};
 
   Result<std::uint64_t> read_into(FileKey file, const FileState& known, std::uint64_t offset,
-                                  MutableByteSpan out) override {
+                                  const Landing& out) override {
     while (blocked.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (delay_us.load() > 0)
       std::this_thread::sleep_for(std::chrono::microseconds(delay_us.load()));
@@ -38,14 +38,21 @@ class FakeFileIo final : public FileIo {
     {
       MutexLock lock(m_);
       version = files_[file];
+      begun_.push_back(offset);
     }
     if (!version.bytes || version.number != known.version)
       return Status(Errc::stale, "another version");
     if (offset >= version.bytes->size()) return std::uint64_t{0};
     const std::size_t n = std::min(out.size(), version.bytes->size() - offset);
-    std::memcpy(out.data(), version.bytes->data() + offset, n);
+    SL_TRY(out.put(0, ByteSpan(*version.bytes).subspan(offset, n)));
     fetched.fetch_add(n);
     return std::uint64_t{n};
+  }
+
+  /// Where each read_into began, in order.
+  std::vector<std::uint64_t> begun() {
+    MutexLock lock(m_);
+    return begun_;
   }
 
   // The node cache asks for nothing else.
@@ -76,6 +83,7 @@ class FakeFileIo final : public FileIo {
 
   Mutex m_;
   std::map<FileKey, Version> files_ SL_GUARDED_BY(m_);
+  std::vector<std::uint64_t> begun_ SL_GUARDED_BY(m_);
 };
 
 }  // namespace starlane::client

@@ -6,6 +6,11 @@
 #include "common/thread_pool.h"
 
 namespace starlane::client {
+namespace {
+
+constexpr std::size_t kChunksAhead = 2;  // of a reader: it takes one while the next is on its way
+
+}  // namespace
 
 Fill::Fill(FileKey file, const FileState& version, std::uint64_t length, std::uint64_t chunk_bytes,
            std::shared_ptr<CacheFile> target, Node pushed_to)
@@ -16,12 +21,12 @@ Fill::Fill(FileKey file, const FileState& version, std::uint64_t length, std::ui
       target_(std::move(target)),
       pushed_to_(pushed_to),
       begun_(system_clock().boot()),
-      filled_(divide_up(length, chunk_bytes)) {}
+      chunks_(divide_up(length, chunk_bytes)) {}
 
-bool Fill::has(std::uint64_t offset, std::uint64_t length) const {
+bool Fill::all_at_least(Progress state, std::uint64_t offset, std::uint64_t length) const {
   if (length == 0 || offset + length > length_) return false;
   for (std::uint64_t i = offset / chunk_bytes_; i <= (offset + length - 1) / chunk_bytes_; ++i) {
-    if (!filled_[i].load(std::memory_order_acquire)) return false;
+    if (chunk(i) < state) return false;
   }
   return true;
 }
@@ -67,24 +72,55 @@ std::uint64_t Filler::backlog(const Fill& fill) {
   return bytes;
 }
 
+void Filler::hurry(const std::shared_ptr<Fill>& fill, std::uint64_t offset, std::uint64_t length) {
+  const std::size_t end =
+      std::min(divide_up(offset + length, fill->chunk_bytes_) + kChunksAhead, fill->chunks_.size());
+  const auto absent = [&](std::size_t i) { return fill->chunk(i) == Fill::Progress::absent; };
+  std::size_t i = offset / fill->chunk_bytes_;
+  while (i < end && !absent(i)) ++i;
+  if (i >= end) return;
+  MutexLock lock(m_);
+  for (; i < end; ++i) {
+    if (!absent(i)) continue;
+    fill->chunks_[i].store(Fill::Progress::asked, std::memory_order_release);
+    hurried_.emplace_back(fill, i);
+  }
+  wake_.notify_all();
+}
+
 bool Filler::next(Chunk& chunk) {
   std::erase_if(active_, [](const auto& fill) { return fill->state() != Fill::State::running; });
+  if (next_hurried(chunk)) return true;
   while (!queue_.empty()) {
     const std::shared_ptr<Fill> fill = queue_.front();
-    if (fill->state() != Fill::State::running) {
-      queue_.pop_front();
+    const auto begun = [&] { return fill->chunk(fill->next_) >= Fill::Progress::begun; };
+    while (fill->next_ < fill->chunks_.size() && begun()) ++fill->next_;
+    if (fill->state() == Fill::State::running && fill->next_ < fill->chunks_.size()) {
+      chunk = begin(fill, fill->next_);
+      return true;
+    }
+    if (fill->state() == Fill::State::running) active_.push_back(fill);
+    queue_.pop_front();
+  }
+  return false;
+}
+
+bool Filler::next_hurried(Chunk& chunk) {
+  while (!hurried_.empty()) {
+    const auto [fill, index] = std::move(hurried_.front());
+    hurried_.pop_front();
+    if (fill->state() != Fill::State::running || fill->chunk(index) >= Fill::Progress::begun)
       continue;
-    }
-    const std::uint64_t from = fill->next_.load(std::memory_order_relaxed);
-    chunk = {fill, from, std::min(options_.chunk_bytes, fill->length() - from)};
-    fill->next_.store(from + chunk.length, std::memory_order_release);
-    if (from + chunk.length >= fill->length()) {
-      active_.push_back(fill);
-      queue_.pop_front();
-    }
+    chunk = begin(fill, index);
     return true;
   }
   return false;
+}
+
+Filler::Chunk Filler::begin(const std::shared_ptr<Fill>& fill, std::size_t index) {
+  fill->chunks_[index].store(Fill::Progress::begun, std::memory_order_release);
+  const std::uint64_t from = index * fill->chunk_bytes_;
+  return {fill, from, std::min(fill->chunk_bytes_, fill->length() - from)};
 }
 
 void Filler::run() {
@@ -106,7 +142,8 @@ void Filler::run() {
              status.to_string());
     }
     if (status.ok()) {
-      fill.filled_[chunk.offset / fill.chunk_bytes_].store(true, std::memory_order_release);
+      fill.chunks_[chunk.offset / fill.chunk_bytes_].store(Fill::Progress::filled,
+                                                           std::memory_order_release);
       filled_.fetch_add(chunk.length, std::memory_order_relaxed);
       if (fill.done_.fetch_add(chunk.length) + chunk.length == fill.length())
         fill.finish(Fill::State::complete);
@@ -121,11 +158,11 @@ void Filler::run() {
 Status Filler::read(const Chunk& chunk, std::vector<std::byte>& buffer) {
   const Fill& fill = *chunk.fill;
   if (!fill.target_) buffer.resize(options_.chunk_bytes);
-  const MutableByteSpan out = fill.target_ ? fill.target_->map().subspan(chunk.offset, chunk.length)
-                                           : MutableByteSpan(buffer).first(chunk.length);
+  const Landing out = fill.target_ ? fill.target_->landing(chunk.offset, chunk.length)
+                                   : Landing(MutableByteSpan(buffer).first(chunk.length));
   const std::uint64_t got = SL_TRY(io_.read_into(fill.file_, fill.version_, chunk.offset, out));
   if (got != chunk.length) return Status(Errc::stale, "the file is shorter than its version says");
-  if (!fill.target_) push(chunk, out);
+  if (!fill.target_) push(chunk, out.bytes());
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "client/read/read_streams.h"
 #include "common/log.h"
 
 namespace starlane::client {
@@ -16,6 +17,7 @@ constexpr Nanoseconds kTicketLife = 10s;
 constexpr std::size_t kMaxTickets = 256;
 constexpr Nanoseconds kAbandonAfter =
     1s;  // loaders close a file for a moment between two looks at it
+constexpr Nanoseconds kShowsItsRate = 50ms;  // what a fill has done by then says how long it takes
 constexpr std::uint64_t kHugePage = 2_MiB;
 
 bool writes(std::uint32_t flags) { return (flags & O_ACCMODE) != O_RDONLY; }
@@ -165,7 +167,8 @@ Status NodeCache::wait_for_fill(const CopyPointer& copy, std::uint64_t unique, b
       moved = now();
     }
     const bool stalled = now() - moved >= options_.stall_limit;
-    if (stalled || (!patient && seconds_left(*copy) > limit)) {
+    const bool known = now() - copy->fill->begun() >= kShowsItsRate;
+    if (stalled || (!patient && known && seconds_left(*copy) > limit)) {
       result = Status(Errc::busy, "the copy takes longer");
       break;
     }
@@ -178,9 +181,10 @@ Status NodeCache::wait_for_fill(const CopyPointer& copy, std::uint64_t unique, b
 
 double NodeCache::seconds_left(const Copy& copy) {
   double rate = rate_;
-  const double elapsed = std::chrono::duration<double>(now() - copy.fill->begun()).count();
-  if (elapsed > 0.2 && copy.fill->done_bytes() > 0)
-    rate = static_cast<double>(copy.fill->done_bytes()) / elapsed;
+  const Nanoseconds elapsed = now() - copy.fill->begun();
+  if (elapsed >= kShowsItsRate && copy.fill->done_bytes() > 0)
+    rate = static_cast<double>(copy.fill->done_bytes()) /
+           std::chrono::duration<double>(elapsed).count();
   return static_cast<double>(filler_->backlog(*copy.fill)) / std::max(rate, 1.0);
 }
 
@@ -549,8 +553,12 @@ std::optional<Piece> NodeCache::peek(FileKey key, const FileState& state, std::u
   if (copy->state.version != state.version || offset >= state.length) return std::nullopt;
   const std::uint64_t end = offset + std::min<std::uint64_t>(length, state.length - offset);
   const Nanoseconds until = now() + options_.stall_limit;
+  // A reader of small pieces may be about to jump: it is not made to wait for a whole chunk.
+  if (length >= kLargeRead && copy->fill->state() == Fill::State::running)
+    filler_->hurry(copy->fill, offset, end - offset);
   while (!copy->fill->has(offset, end - offset)) {
-    const bool coming = copy->fill->state() == Fill::State::running && copy->fill->has_begun(end);
+    const bool coming =
+        copy->fill->state() == Fill::State::running && copy->fill->is_coming(offset, end - offset);
     if (!coming || stopping_ || now() >= until) return std::nullopt;
     changed_.wait_for(m_, 20ms);
   }

@@ -285,6 +285,39 @@ TEST_F(NodeCacheTest, AWaitEndsWhenInterruptedAndWhenNoBytesArrive) {
   io.blocked = false;
 }
 
+TEST_F(NodeCacheTest, WhatAReaderIsAtComesNextAndIsReadOnce) {
+  NodeCacheOptions options = small_options();
+  options.fill_threads = 1;
+  options.wait_limit = 0s;
+  options.stall_limit = 100ms;
+  begin(options);
+  put(10, 1);
+  io.blocked = true;
+  ASSERT_EQ(cache->open(ask(10, 0, 1, O_RDONLY, 1)).value().kind, Kind::direct);
+  const FileState state{1, kLength};
+  const std::uint64_t at = 9 * 256_KiB + 5;
+  EXPECT_FALSE(cache->peek(file(10), state, at, 4096)) << "a small read hurries nobody";
+  EXPECT_FALSE(cache->peek(file(10), state, at, 200'000)) << "nothing arrives";
+  io.blocked = false;
+  ASSERT_TRUE(cache->warm(file(10), state).ok());
+  std::vector<std::uint64_t> chunks = io.begun();
+  for (std::uint64_t& chunk : chunks) chunk /= 256_KiB;
+  EXPECT_EQ(chunks, (std::vector<std::uint64_t>{0, 9, 10, 11, 1, 2, 3, 4, 5, 6, 7, 8, 12}));
+  const auto piece = cache->peek(file(10), state, at, 200'000);
+  ASSERT_TRUE(piece);
+  const auto bytes = content(10, 1);
+  EXPECT_TRUE(std::ranges::equal(piece->bytes, ByteSpan(*bytes).subspan(at, 200'000)));
+}
+
+TEST_F(NodeCacheTest, AnOpenLetsTheFillShowHowFastItIs) {
+  NodeCacheOptions options = small_options();
+  options.expected_bytes_per_second = 1;  // as if it took days
+  begin(options);
+  put(10, 1);
+  Node node;
+  EXPECT_EQ(open_path(10, 1, O_RDONLY, 1, node).kind, Kind::passthrough);
+}
+
 TEST_F(NodeCacheTest, WarmFillsAheadAndRefusesWhatDoesNotFit) {
   begin();
   put(10, 1);

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 
-#include "common/bytes.h"
-
 namespace starlane::client {
 namespace {
 
-constexpr std::uint64_t kSlack = 1_MiB;        // the kernel's own read-ahead comes out of order
-constexpr std::uint64_t kLargeRead = 128_KiB;  // nobody reads so much at once to stop there
+constexpr std::uint64_t kSlack = 1_MiB;  // the kernel's own read-ahead comes out of order
 constexpr std::uint64_t kFirstWindow = 512_KiB;
 constexpr std::uint64_t kUnaskedWindow =
     8_MiB;  // grows so far by hits alone, further only if readers wait

@@ -5,9 +5,12 @@
 #include <array>
 #include <cstdint>
 
+#include "common/bytes.h"
 #include "common/mutex.h"
 
 namespace starlane::client {
+
+constexpr std::uint64_t kLargeRead = 128_KiB;  // nobody reads so much at once to stop there
 
 class ReadStreams {
  public:
