@@ -83,7 +83,6 @@ class Target {
 
   Result<EntryPtr> find(const BlockId& block) const;
   Result<GetBlockReply> send(const Entry& entry, const GetBlock& request, BulkSink& out);
-  Status send_small(const Entry& entry, const GetBlock& request, BulkSink& out);
   Status send_stored(const Entry& entry, const GetBlock& request, BulkSink& out,
                      std::vector<std::uint32_t>& checksums);
   Result<bool> is_bad(const BlockId& block, const EntryPtr& entry);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "client/landing.h"
 #include "client/vfs.h"
 #include "common/ids.h"
 #include "proto/block_service.h"
@@ -90,7 +91,7 @@ class FileIo {
   /// Straight into `out`, past the block cache: how the node cache fills. All, or an error; may be
   /// less at end of file.
   virtual Result<std::uint64_t> read_into(FileKey file, const FileState& known,
-                                          std::uint64_t offset, MutableByteSpan out) = 0;
+                                          std::uint64_t offset, const Landing& out) = 0;
 
   virtual void interrupt(std::uint64_t unique) = 0;
 

@@ -50,7 +50,7 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
   }
 
   Result<std::uint64_t> read_into(FileKey file, const FileState& known, std::uint64_t offset,
-                                  MutableByteSpan out) override {
+                                  const Landing& out) override {
     const Interrupts::Scope scope(interrupts_, 0);
     for (int tries = 0;; ++tries) {
       auto count = try_read_into({file, known, offset, offset + out.size()}, out, scope);
@@ -94,7 +94,7 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
   Status read_gap(const Reader::Look& look, std::uint64_t begin, std::uint64_t end,
                   Reader::Advice& advice, std::vector<Piece>& pieces,
                   const Interrupts::Scope& scope);
-  Result<std::uint64_t> try_read_into(Wanted wanted, MutableByteSpan out,
+  Result<std::uint64_t> try_read_into(Wanted wanted, const Landing& out,
                                       const Interrupts::Scope& scope);
   void committed(FileKey file, const pb::CommitReply& reply,
                  const std::vector<pb::NewSlice>& slices) override;
@@ -173,23 +173,21 @@ Status LocalFileIo::read_gap(const Reader::Look& look, std::uint64_t begin, std:
   return changed ? status : Status(Errc::io, "a block of the file is gone");
 }
 
-Result<std::uint64_t> LocalFileIo::try_read_into(Wanted wanted, MutableByteSpan out,
+Result<std::uint64_t> LocalFileIo::try_read_into(Wanted wanted, const Landing& out,
                                                  const Interrupts::Scope& scope) {
   const auto shown = write_back_.show(wanted.file, wanted.begin, wanted.end);
   const Reader::Look look =
       SL_TRY(reader_.look(wanted.file, wanted.known, wanted.begin, wanted.end, scope));
   const std::uint64_t end = std::min(wanted.end, std::max(look.length(), shown.length));
   if (end <= wanted.begin) return std::uint64_t{0};
-  const Status status = reader_.read_into(look, wanted.begin, out.first(end - wanted.begin), scope);
+  const Status status =
+      reader_.read_into(look, wanted.begin, out.subspan(0, end - wanted.begin), scope);
   if (status.code() == Errc::not_found) {
     const bool changed = SL_TRY(reader_.changed(look, wanted.begin, end, scope));
     return changed ? status : Status(Errc::io, "a block of the file is gone");
   }
   if (!status.ok()) return status;
-  for (const auto& part : shown.parts) {
-    std::memcpy(out.data() + (part.begin - wanted.begin), part.piece.bytes.data(),
-                part.piece.bytes.size());
-  }
+  for (const auto& part : shown.parts) SL_TRY(out.put(part.begin - wanted.begin, part.piece.bytes));
   return end - wanted.begin;
 }
 

@@ -91,7 +91,7 @@ Result<std::size_t> copies_of_layout(std::uint32_t layout) {
   return std::size_t{layout == 0 ? 1 : layout};
 }
 
-Status BlockClient::get(const Get& request, MutableByteSpan out, const Interrupts::Scope& scope) {
+Status BlockClient::get(const Get& request, const Landing& out, const Interrupts::Scope& scope) {
   SL_TRY(copies_of_layout(request.layout));
   Patience patience(scope, "get block");
   auto map = SL_TRY(maps_.get(scope));
@@ -123,7 +123,7 @@ Status BlockClient::get(const Get& request, MutableByteSpan out, const Interrupt
 }
 
 /// One round over the places. A passing failure outweighs damage, damage outweighs absence.
-Status BlockClient::get_from_any(const ClusterMap& map, const Get& request, MutableByteSpan out,
+Status BlockClient::get_from_any(const ClusterMap& map, const Get& request, const Landing& out,
                                  int tries) {
   Status worst(Errc::not_found, "no target has the block");
   for (const TargetId id : places_to_read(map, request.block)) {
@@ -137,7 +137,7 @@ Status BlockClient::get_from_any(const ClusterMap& map, const Get& request, Muta
   return worst;
 }
 
-Status BlockClient::get_from(const Target& target, const Get& request, MutableByteSpan out,
+Status BlockClient::get_from(const Target& target, const Get& request, const Landing& out,
                              int tries) {
   const auto service = resolve_(target.endpoint);
   if (!service) return no_service(target);
@@ -147,10 +147,9 @@ Status BlockClient::get_from(const Target& target, const Get& request, MutableBy
   GetBlock get{target.id, request.block, request.offset, static_cast<std::uint32_t>(out.size())};
   for (const bool check : {false, true}) {  // the store is asked where the damage is
     get.check = check;
-    MemorySink sink(out);
+    LandingSink sink(out);
     const GetBlockReply reply = SL_TRY(service->get(call, get, sink));
-    if (sink.written() == out.size() && checksums_match(out, request.offset, reply.checksums))
-      return {};
+    if (sink.full() && checksums_match(out.bytes(), request.offset, reply.checksums)) return {};
   }
   SL_LOG(warn, "event=bad_block target={} owner={} slice={} index={} offset={} length={}",
          target.id.value, request.block.owner.value, request.block.slice.value, request.block.index,

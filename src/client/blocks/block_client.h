@@ -11,6 +11,7 @@
 
 #include "client/blocks/interrupts.h"
 #include "client/blocks/map_source.h"
+#include "client/landing.h"
 #include "common/mutex.h"
 #include "proto/block_service.h"
 
@@ -41,7 +42,7 @@ class BlockClient {
   };
   /// Fills `out` with verified bytes. Errors: not_found (no target has it: read the file's map
   /// again), corrupt (every copy), interrupted.
-  Status get(const Get& request, MutableByteSpan out, const Interrupts::Scope& scope);
+  Status get(const Get& request, const Landing& out, const Interrupts::Scope& scope);
 
   struct Put {
     BlockId block;
@@ -71,8 +72,8 @@ class BlockClient {
     std::uint64_t puts = 0;    // that returned
     std::uint64_t synced = 0;  // of those
   };
-  Status get_from(const Target& target, const Get& request, MutableByteSpan out, int tries);
-  Status get_from_any(const ClusterMap& map, const Get& request, MutableByteSpan out, int tries);
+  Status get_from(const Target& target, const Get& request, const Landing& out, int tries);
+  Status get_from_any(const ClusterMap& map, const Get& request, const Landing& out, int tries);
   Status put_to(const ClusterMap& map, TargetId target, const Put& request,
                 const std::vector<std::uint32_t>& checksums, int tries);
   Status put_copies(const ClusterMap& map, const Put& request,

@@ -182,7 +182,7 @@ TEST_F(Placed, ALaterLayoutIsRefused) {
   BlockClient::Get get;
   get.layout = 9;
   std::byte byte;
-  EXPECT_EQ(client_.get(get, {&byte, 1}, scope_).code(), Errc::unsupported);
+  EXPECT_EQ(client_.get(get, MutableByteSpan(&byte, 1), scope_).code(), Errc::unsupported);
 }
 
 }  // namespace

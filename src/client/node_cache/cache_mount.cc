@@ -107,14 +107,7 @@ CacheFile::~CacheFile() { ::munmap(map_, mapped_); }
 
 Status CacheFile::write(std::uint64_t offset, ByteSpan bytes) {
   const std::uint64_t end = offset + bytes.size();
-  while (!bytes.empty()) {
-    const ssize_t n =
-        ::pwrite(writable_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return system_error("cannot write into the node cache", n < 0 ? errno : ENOSPC);
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-    offset += static_cast<std::uint64_t>(n);
-  }
+  SL_TRY(write_at(writable_.get(), offset, bytes));
   std::uint64_t known = length_.load(std::memory_order_relaxed);
   while (known < end && !length_.compare_exchange_weak(known, end, std::memory_order_relaxed)) {
   }

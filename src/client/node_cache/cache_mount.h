@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "client/landing.h"
 #include "common/bytes.h"
 #include "common/status.h"
 #include "common/unique_fd.h"
@@ -24,6 +25,10 @@ class CacheFile {
   int backing_fd() const { return read_only_.get(); }
   /// As long as at creation, whatever happens to the file later.
   MutableByteSpan map() const { return {map_, mapped_}; }
+  /// Where a part of it is to be read to.
+  Landing landing(std::uint64_t offset, std::uint64_t length) {
+    return {map().subspan(offset, length), writable_.get(), offset};
+  }
   std::uint64_t length() const { return length_.load(std::memory_order_relaxed); }
 
   /// All of it, or no_space.

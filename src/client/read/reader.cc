@@ -19,6 +19,15 @@ ByteSpan zeros() {
   return {static_cast<const std::byte*>(map), kZeroBytes};
 }
 
+Status put(const std::vector<Piece>& pieces, const Landing& out) {
+  std::uint64_t at = 0;
+  for (const Piece& piece : pieces) {
+    SL_TRY(out.put(at, piece.bytes));
+    at += piece.bytes.size();
+  }
+  return {};
+}
+
 }  // namespace
 
 void append_zeros(std::uint64_t length, std::vector<Piece>& pieces) {
@@ -194,14 +203,14 @@ void Reader::fetch_ahead(const Source& source) {
   }));
 }
 
-Status Reader::read_into(const Look& look, std::uint64_t begin, MutableByteSpan out,
+Status Reader::read_into(const Look& look, std::uint64_t begin, const Landing& out,
                          const Interrupts::Scope& scope) {
   Batch batch;
   std::size_t at = 0;
-  std::vector<std::pair<Source, MutableByteSpan>> blocks;
+  std::vector<std::pair<Source, Landing>> blocks;
   Status status =
       visit(look, begin, begin + out.size(), [&](const Segment& segment, std::uint64_t length) {
-        const MutableByteSpan part = out.subspan(at, length);
+        const Landing part = out.subspan(at, length);
         at += length;
         if (segment.kind == pb::SliceEntry::DATA) {
           return visit_blocks(look, segment, length,
@@ -215,12 +224,7 @@ Status Reader::read_into(const Look& look, std::uint64_t begin, MutableByteSpan 
         Advice advice;
         std::vector<Piece> pieces;
         SL_TRY(read_segment(look, segment, length, advice, pieces, scope));
-        std::size_t copied = 0;
-        for (const Piece& piece : pieces) {
-          std::memcpy(part.data() + copied, piece.bytes.data(), piece.bytes.size());
-          copied += piece.bytes.size();
-        }
-        return Status();
+        return put(pieces, part);
       });
   if (!status.ok()) return status;
   for (std::size_t i = 1; i < blocks.size(); ++i) {
@@ -235,16 +239,9 @@ Status Reader::read_into(const Look& look, std::uint64_t begin, MutableByteSpan 
   return status.ok() ? others : status;
 }
 
-Status Reader::get_into(const Source& source, MutableByteSpan out, const Interrupts::Scope& scope) {
+Status Reader::get_into(const Source& source, const Landing& out, const Interrupts::Scope& scope) {
   std::vector<Piece> here;
-  if (cache_.look(source.range, here) == out.size()) {
-    std::size_t at = 0;
-    for (const Piece& piece : here) {
-      std::memcpy(out.data() + at, piece.bytes.data(), piece.bytes.size());
-      at += piece.bytes.size();
-    }
-    return {};
-  }
+  if (cache_.look(source.range, here) == out.size()) return put(here, out);
   const Attachment attachment = SL_TRY(attachments_.attachment(source.branch, scope.unique()));
   const BlockClient::Get get{source.range.block, source.layout, source.range.begin,
                              BlockClient::Persistence::wait, attachment.session};

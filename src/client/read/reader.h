@@ -48,7 +48,7 @@ class Reader {
   Status read(const Look& look, std::uint64_t begin, std::uint64_t end, Advice& advice,
               std::vector<Piece>& pieces, const Interrupts::Scope& scope);
   /// Straight into `out`, past the cache.
-  Status read_into(const Look& look, std::uint64_t begin, MutableByteSpan out,
+  Status read_into(const Look& look, std::uint64_t begin, const Landing& out,
                    const Interrupts::Scope& scope);
   /// Starts to fetch; what does not fit into the pool's queue is left out.
   void fetch_ahead(const Look& look, std::uint64_t begin, std::uint64_t end);
@@ -81,7 +81,7 @@ class Reader {
   Status fetch(const Source& source, const BlockCache::Claim& claim,
                BlockClient::Persistence persistence, const Interrupts::Scope& scope);
   void fetch_ahead(const Source& source);
-  Status get_into(const Source& source, MutableByteSpan out, const Interrupts::Scope& scope);
+  Status get_into(const Source& source, const Landing& out, const Interrupts::Scope& scope);
 
   BlockClient& blocks_;
   Attachments& attachments_;

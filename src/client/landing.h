@@ -1,0 +1,64 @@
+// Where a reader wants its bytes, and the sink through which they get there. A landing: any thread,
+// several parts of it at once.
+#pragma once
+#include "common/bulk.h"
+#include "common/bytes.h"
+#include "common/status.h"
+
+namespace starlane::client {
+
+/// All of them, or an error.
+Status write_at(int file, std::uint64_t offset, ByteSpan bytes);
+
+class Landing {
+ public:
+  Landing(MutableByteSpan memory) : memory_(memory) {}  // NOLINT: a span of memory is a landing
+  /// memory: a mapping of the file from `offset` on. Bytes are written to the file, not to the
+  /// mapping: the kernel clears a new page that is mapped, and does not clear one that a write
+  /// fills whole.
+  Landing(MutableByteSpan memory, int file, std::uint64_t offset)
+      : memory_(memory), file_(file), offset_(offset) {}
+
+  std::uint64_t size() const { return memory_.size(); }
+  Landing subspan(std::uint64_t at, std::uint64_t length) const {
+    return {memory_.subspan(at, length), file_, offset_ + at};
+  }
+  /// All of them, or an error.
+  Status put(std::uint64_t at, ByteSpan bytes) const;
+  /// What lies there.
+  ByteSpan bytes() const { return memory_; }
+  /// Where to write without `put`, if that is as good.
+  std::optional<MutableByteSpan> memory() const {
+    if (file_ >= 0) return std::nullopt;
+    return memory_;
+  }
+
+ private:
+  MutableByteSpan memory_;
+  int file_ = -1;
+  std::uint64_t offset_ = 0;
+};
+
+class LandingSink final : public BulkSink {
+ public:
+  explicit LandingSink(const Landing& landing) : landing_(landing) {}
+  Status write(ByteSpan bytes) override {
+    if (bytes.size() > landing_.size() - written_)
+      return Status(Errc::invalid, "write past the end of a bulk sink");
+    SL_TRY(landing_.put(written_, bytes));
+    written_ += bytes.size();
+    return {};
+  }
+  std::optional<MutableByteSpan> memory() override {
+    const auto memory = landing_.memory();
+    return memory ? std::optional(memory->subspan(written_)) : std::nullopt;
+  }
+  void filled(std::uint64_t bytes) override { written_ += bytes; }
+  bool full() const { return written_ == landing_.size(); }
+
+ private:
+  const Landing landing_;
+  std::uint64_t written_ = 0;
+};
+
+}  // namespace starlane::client
