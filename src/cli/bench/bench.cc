@@ -54,18 +54,6 @@ Status Bench::drop_files() {
   return need_files({});
 }
 
-Status Bench::cold(const Mode& mode) {
-  SL_TRY(site.cold(mode));
-  touch_memory(size());
-  return {};
-}
-
-Status Bench::cold_ceiling(const std::vector<Shown>& files) {
-  SL_TRY(ceiling.cold(files));
-  touch_memory(size());
-  return {};
-}
-
 void Bench::say(const Row& row, std::size_t round) const {
   if (::isatty(STDERR_FILENO) == 0) return;
   std::fprintf(stderr, "\r\033[K%s, %s: round %zu of %zu", row.what.c_str(), row.how.c_str(),

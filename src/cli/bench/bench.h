@@ -45,11 +45,6 @@ class Bench {
   /// Of every file's bytes: all begin the same, so that the ceiling can show parts of one.
   static constexpr std::uint64_t kSeed = 1;
 
-  /// The site in this mode with nothing cached, and memory at hand.
-  Status cold(const Mode& mode);
-  /// The ceiling with nothing cached, and memory at hand.
-  Status cold_ceiling(const std::vector<Shown>& files);
-
   /// Starlane's CPU seconds a GB while `work` ran, beside what `work` answers.
   template <typename Work>
   Result<double> with_cpu(std::uint64_t bytes, Row* row, const Work& work) {

@@ -38,7 +38,8 @@ Result<double> measure_ceiling(Bench& bench, const Pattern& pattern) {
   std::vector<Shown> shown;
   for (const std::string& name : pattern.names)
     shown.push_back({name, bench.local_file(), 0, bench.size() / pattern.names.size()});
-  SL_TRY(bench.cold_ceiling(shown));
+  SL_TRY(bench.ceiling.cold(shown));
+  const MemoryAtHand memory(bench.size());
   ReadPlan plan = pattern.plan(bench.ceiling.mount());
   double best = SL_TRY(read_files(plan));
   if (!plan.direct && pattern.try_direct) {
@@ -65,7 +66,8 @@ Status read_rows(Bench& bench, const Pattern& pattern, Row first) {
     const double best = SL_TRY(measure_ceiling(bench, pattern));
     for (std::size_t i = 0; i < rows.size(); ++i) {
       bench.say(rows[i], round);
-      SL_TRY(bench.cold(*modes[i].first));
+      SL_TRY(bench.site.cold(*modes[i].first));
+      const MemoryAtHand memory(bench.size());
       const double rate = SL_TRY(bench.with_cpu(
           bench.size(), &rows[i], [&] { return read_files(pattern.plan(bench.site.volume())); }));
       rows[i].values.push_back(rate);
@@ -100,12 +102,15 @@ Status line_write(Bench& bench, const std::string& name) {
   fs::create_directories(bench.local(), ignored);
   for (std::size_t round = 0; round < bench.runs(); ++round) {
     WritePlan plan{.file = bench.local_file(), .length = bench.size(), .seed = Bench::kSeed};
-    touch_memory(bench.size());
-    const double local = SL_TRY(write_file(plan));
+    const double local = SL_TRY([&] {
+      const MemoryAtHand memory(bench.size());
+      return write_file(plan);
+    }());
     fs::remove(plan.file, ignored);
     for (std::size_t i = 0; i < 2; ++i) {
       bench.say(rows[i], round);
-      SL_TRY(bench.cold(*modes[i]));
+      SL_TRY(bench.site.cold(*modes[i]));
+      const MemoryAtHand memory(bench.size());
       plan.file = bench.file("written");
       const double rate =
           SL_TRY(bench.with_cpu(bench.size(), &rows[i], [&] { return write_file(plan); }));
@@ -175,7 +180,8 @@ Status line_random(Bench& bench, const std::string& name) {
     row.how = mode->name;
     row.unit = Unit::per_second;
     row.against = "the local file";
-    SL_TRY(bench.cold(*mode));
+    SL_TRY(bench.site.cold(*mode));
+    const MemoryAtHand memory(bench.size());
     for (int pass = 0; pass < 2; ++pass) {
       [[maybe_unused]] const double warming =
           SL_TRY(read_files({.files = {bench.file("random")}, .seeds = {Bench::kSeed}}));

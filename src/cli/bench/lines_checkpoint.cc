@@ -38,7 +38,7 @@ Row row_of(const std::string& line, const std::string& what, const Mode& mode) {
 Result<double> read_local(const Bench& bench, LoadPlan plan, bool fresh) {
   const std::uint64_t length = end_of(records_of(bench));
   plan.file = bench.local_file();
-  touch_memory(length);
+  const MemoryAtHand memory(length);
   const Memory into = SL_TRY(fresh ? Memory::fresh(length) : Memory::of(length));
   return load_read(plan, into.span());
 }
@@ -47,7 +47,7 @@ Result<double> map_cold(Bench& bench, LoadPlan plan, const Mode& mode, bool fres
   const std::uint64_t length = end_of(records_of(bench));
   SL_TRY(bench.site.cold(mode));
   plan.file = bench.file("checkpoint");
-  touch_memory(2 * length + 256_MiB);  // what it is copied into, and what caches it
+  const MemoryAtHand memory(2 * length + 256_MiB);  // what it is copied into, and what caches it
   const Memory into = SL_TRY(fresh ? Memory::fresh(length) : Memory::of(length));
   return bench.with_cpu(length, row, [&] { return load_mapped(plan, into.span()); });
 }
@@ -141,7 +141,7 @@ Status line_second_process(Bench& bench, const std::string& name) {
       cpu.bar = {Bar::Of::value_below, 0.02};
     }
     SL_TRY(bench.site.cold(*mode));
-    touch_memory(bench.size() / 2);
+    const MemoryAtHand memory(bench.size() / 2);
     [[maybe_unused]] const auto first = SL_TRY(load_in_processes(plan, 1));
     for (std::size_t round = 0; round < bench.runs(); ++round) {
       bench.say(faults, round);
@@ -172,7 +172,7 @@ Status line_eight_processes(Bench& bench, const std::string& name) {
     for (std::size_t round = 0; round < bench.runs(); ++round) {
       bench.say(fetched, round);
       SL_TRY(bench.site.cold(*mode));
-      touch_memory(bench.size() / 2 + 256_MiB);
+      const MemoryAtHand memory(bench.size() / 2 + 256_MiB);
       std::vector<Visit> visits;
       const double before = bench.site.cpu_seconds();
       const double seconds = SL_TRY(timed([&]() -> Status {

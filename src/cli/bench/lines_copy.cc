@@ -101,7 +101,7 @@ Status round_of(Bench& bench, const Mode& mode, const Set& set, double amount, R
   }));
   SL_TRY(remove_tree(twin));
   SL_TRY(bench.site.cold(mode));
-  touch_memory(2 * set.bytes());
+  const MemoryAtHand memory(2 * set.bytes());
   const double publish = SL_TRY(timed([&] {
     return bench.site.command({"dataset", "publish", source.string(), set.name, "v1"}).status();
   }));

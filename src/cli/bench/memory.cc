@@ -1,25 +1,60 @@
 #include "cli/bench/memory.h"
 
+#include <sys/sysinfo.h>
+
 #include <algorithm>
-#include <thread>
-#include <vector>
+#include <chrono>
 
 namespace starlane::cli::bench {
+namespace {
 
-void touch_memory(std::uint64_t bytes) {
-  void* const at =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) return;
-  ::madvise(at, bytes, MADV_HUGEPAGE);
+constexpr std::uint64_t kPart = 64_MiB;
+constexpr std::uint64_t kInAdvance = 512_MiB;  // what hosts were seen to leave alone
+
+std::uint64_t free_memory() {
+  struct sysinfo info {};
+  return ::sysinfo(&info) == 0 ? std::uint64_t{info.freeram} * info.mem_unit : 0;
+}
+
+void use(const std::vector<Memory>& parts) {
   const std::size_t threads = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
-  const std::uint64_t share = round_up(divide_up(bytes, threads), 2_MiB);
   std::vector<std::thread> running;
-  for (std::uint64_t from = 0; from < bytes; from += share)
-    running.emplace_back([from, to = std::min(bytes, from + share), base = static_cast<char*>(at)] {
-      for (std::uint64_t offset = from; offset < to; offset += 4_KiB) base[offset] = 1;
+  for (std::size_t first = 0; first < threads; ++first)
+    running.emplace_back([&parts, first, threads] {
+      for (std::size_t i = first; i < parts.size(); i += threads) {
+        const MutableByteSpan part = parts[i].span();
+        for (std::size_t at = 0; at < part.size(); at += 4_KiB) part[at] = std::byte{1};
+      }
     });
   for (std::thread& thread : running) thread.join();
-  ::munmap(at, bytes);
+}
+
+}  // namespace
+
+MemoryAtHand::MemoryAtHand(std::uint64_t bytes) {
+  for (std::uint64_t i = 0; i < divide_up(bytes, kPart); ++i) {
+    auto part = Memory::fresh(kPart);
+    if (!part.ok()) break;
+    ::madvise(part->span().data(), kPart, MADV_HUGEPAGE);
+    held_.push_back(std::move(*part));
+  }
+  use(held_);
+  giver_ = std::thread([this] { give_free_in_time(); });
+}
+
+MemoryAtHand::~MemoryAtHand() {
+  ended_.store(true);
+  giver_.join();
+}
+
+void MemoryAtHand::give_free_in_time() {
+  const std::uint64_t wanted = free_memory() + kInAdvance;
+  while (!held_.empty() && !ended_.load()) {
+    if (free_memory() < wanted)
+      held_.pop_back();
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace starlane::cli::bench

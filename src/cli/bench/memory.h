@@ -3,8 +3,11 @@
 #pragma once
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cerrno>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/bytes.h"
 #include "common/errno.h"
@@ -42,9 +45,23 @@ class Memory {
   std::uint64_t length_;
 };
 
-/// Uses so much memory and gives it back, so that the kernel has it at hand. A virtual machine's
-/// host may have taken free memory away; what its return costs (measured: ten times clearing it) is
-/// not the file system's, and would fall on whichever side of a comparison comes first.
-void touch_memory(std::uint64_t bytes);
+/// So much memory is at hand for whoever needs it while this lives. A virtual machine's host takes
+/// free memory back within a moment; what its return costs (measured: ten times clearing it) is not
+/// the file system's, and would fall on whichever side of a comparison comes first. So this holds
+/// memory that was used before, and gives it free a little before it is taken.
+class MemoryAtHand {
+ public:
+  explicit MemoryAtHand(std::uint64_t bytes);
+  ~MemoryAtHand();
+  MemoryAtHand(const MemoryAtHand&) = delete;
+  MemoryAtHand& operator=(const MemoryAtHand&) = delete;
+
+ private:
+  void give_free_in_time();
+
+  std::vector<Memory> held_;  // the thread's, once it runs
+  std::atomic<bool> ended_{false};
+  std::thread giver_;
+};
 
 }  // namespace starlane::cli::bench
