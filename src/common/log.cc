@@ -3,10 +3,23 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
 namespace starlane {
+namespace {
+
+/// By a thread of the library's, which must not take the signals that another one waits for.
+void flush_every_second() {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  spdlog::flush_every(std::chrono::seconds(1));
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
 
 void start_logging(const LogOptions& options) {
   spdlog::drop(options.role);
@@ -22,7 +35,7 @@ void start_logging(const LogOptions& options) {
   logger->set_level(spdlog::level::from_str(options.level));
   logger->flush_on(spdlog::level::warn);
   spdlog::set_default_logger(logger);
-  spdlog::flush_every(std::chrono::seconds(1));
+  flush_every_second();
 }
 
 }  // namespace starlane
