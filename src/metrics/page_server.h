@@ -1,17 +1,14 @@
-// A handful of small pages over HTTP/1.1, on unix sockets and TCP: what `/metrics` and the commands
-// that look into a running role need, and nothing more. One thread serves all; a slow or hostile
-// peer costs a connection of a few, for a few seconds. listen, then start; destroying it stops.
+// A handful of small pages over HTTP, on unix sockets and TCP: `/metrics`, and what the commands
+// that look into a running role ask. listen, then start; destroying it stops.
 #pragma once
 #include <functional>
-#include <list>
 #include <map>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "common/clock.h"
+#include "common/mutex.h"
 #include "common/status.h"
-#include "common/unique_fd.h"
 
 namespace starlane::metrics {
 
@@ -30,9 +27,9 @@ struct PageAnswer {
 
 class PageServer {
  public:
-  /// Called on the server's thread, one request at a time: it answers soon.
+  /// Called for one request at a time: it answers soon.
   using Handler = std::function<PageAnswer(const PageRequest&)>;
-  explicit PageServer(Handler handler) : handler_(std::move(handler)) {}
+  explicit PageServer(Handler handler);
   ~PageServer();
   PageServer(const PageServer&) = delete;
   PageServer& operator=(const PageServer&) = delete;
@@ -46,27 +43,13 @@ class PageServer {
   Status start();
 
  private:
-  struct Listener {
-    UniqueFd fd;
-    std::string path;  // of a unix socket
-  };
-  struct Peer {
-    UniqueFd fd;
-    bool local = false;
-    std::string received;
-    Nanoseconds until{0};
-  };
+  struct Listener;
+  Listener& add_listener(bool local);
+  PageAnswer ask(const PageRequest& request) SL_EXCLUDES(m_);
 
-  void run();
-  void accept_from(const Listener& listener);
-  bool advance(Peer& peer) const;
-  void answer(const Peer& peer) const;
-
-  const Handler handler_;
-  std::vector<Listener> listeners_;
-  std::list<Peer> peers_;  // the server thread's
-  UniqueFd stop_;
-  std::thread thread_;
+  Mutex m_;  // held while the handler runs
+  const Handler handler_ SL_GUARDED_BY(m_);
+  std::vector<std::unique_ptr<Listener>> listeners_;
 };
 
 }  // namespace starlane::metrics
