@@ -71,8 +71,8 @@ std::vector<TargetId> places_to_read(const ClusterMap& map, const BlockId& block
   for (const Target& target : map.targets) {
     if (std::ranges::find(places, target.id) == places.end()) places.push_back(target.id);
   }
-  std::ranges::stable_partition(
-      places, [&](TargetId id) { return map.find(id)->state != TargetState::down; });
+  std::stable_partition(places.begin(), places.end(),
+                        [&](TargetId id) { return map.find(id)->state != TargetState::down; });
   return places;
 }
 

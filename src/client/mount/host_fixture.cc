@@ -140,7 +140,7 @@ bool Filler::add(std::string_view name, std::uint64_t ino, std::uint32_t type,
 // ---- Host ----
 
 Host::Host(Cluster& cluster, const std::string& name, const MountOptions& options)
-    : meta(cluster.server), cluster_(cluster) {
+    : meta(cluster.server) {
   SessionOptions session;
   session.host = name;
   session.purpose = "test";

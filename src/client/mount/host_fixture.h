@@ -174,7 +174,6 @@ class Host {
   Notices notices;
 
  private:
-  Cluster& cluster_;
   std::atomic<std::uint64_t> unique_{0};
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<FileIo> io_;

@@ -351,7 +351,7 @@ bool NodeCache::make_room(std::uint64_t bytes, Freed& freed) {
   if (bytes > budget_) return false;
   const std::uint64_t available = available_memory();
   std::uint64_t evicted = 0;
-  const auto tight = [&] {
+  const auto tight = [&]() SL_REQUIRES(m_) {
     return used_ + bytes > budget_ ||
            (available != 0 && available + evicted < bytes + budget_ / 16);
   };

@@ -165,7 +165,7 @@ class Sessions final : public Attachments {
   void apply(const pb::HeartbeatReply& reply, SessionId session, Nanoseconds sent_at)
       SL_EXCLUDES(m_);
   void apply_attachment(const pb::AttachmentState& state, Nanoseconds now) SL_REQUIRES(m_);
-  void renew(SessionId lost) SL_EXCLUDES(m_, beating_);
+  void renew(SessionId lost) SL_REQUIRES(beating_) SL_EXCLUDES(m_);
   bool attach_again() SL_EXCLUDES(m_);
   bool attach_again(const std::shared_ptr<Attached>& attached, SessionId session) SL_EXCLUDES(m_);
   Result<pb::AttachReply> ask_attach(const AttachTarget& target, SessionId session);
@@ -178,7 +178,7 @@ class Sessions final : public Attachments {
   void mark_gone(const std::shared_ptr<Attached>& attached) SL_EXCLUDES(m_);
   SessionListener* enter_listener() SL_EXCLUDES(m_);
   void leave_listener() SL_EXCLUDES(m_);
-  Nanoseconds pause() SL_EXCLUDES(m_);
+  Nanoseconds pause() SL_REQUIRES(m_);
 
   MetaService& meta_;
   const Clock& clock_;

@@ -102,6 +102,7 @@ class FakeMeta final : public NoMeta {
   /// Runs before each commit, without a lock.
   void before_commit(std::function<void()> hook) { before_commit_ = std::move(hook); }
 
+  using NoMeta::create;
   FileState create(FileKey file);
   FileState truncate(FileKey file, std::uint64_t length);
   /// Another client's write of one slice that is stored already.

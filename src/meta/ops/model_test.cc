@@ -97,7 +97,7 @@ class Player {
  public:
   /// alone: no other session has the branch attached.
   Player(kv::Engine& engine, std::uint64_t seed, bool repeats, bool alone)
-      : engine_(engine), volume_(engine, BranchId{7}, small()), rng_(seed), repeats_(repeats) {
+      : volume_(engine, BranchId{7}, small()), rng_(seed), repeats_(repeats) {
     make_branch(engine, BranchId{7});
     let_in(engine, BranchId{7}, SessionId{5}, 1);
     edit_head(engine, BranchId{7}, [alone](HeadRow& head) {
@@ -165,7 +165,6 @@ class Player {
   }
   std::string any_name() { return std::string(1, static_cast<char>('a' + rng_.below(6))); }
 
-  kv::Engine& engine_;
   TestVolume volume_;
   Model model_;
   Rng rng_;
@@ -460,8 +459,9 @@ repeat:
     for (const auto& [name, child] : node.entries) {
       const bool directory = model_.at(child).directory;
       if (directory && !model_.at(child).entries.empty()) continue;
-      const auto gone = settle(
-          [&] { return directory ? volume_.rmdir(inode, name) : volume_.unlink(inode, name); });
+      const auto gone = settle([&, inode = inode, &name = name] {
+        return directory ? volume_.rmdir(inode, name) : volume_.unlink(inode, name);
+      });
       ASSERT_TRUE(gone.ok()) << gone.status().to_string();
       model_.leave(inode, name);
       goto repeat;

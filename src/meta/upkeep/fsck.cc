@@ -81,8 +81,7 @@ std::size_t size_of(const pb::FsckReply& reply) {
 }
 
 /// As many steps as make about `limit` rows. state->branch 0 afterwards: all is checked.
-Status check_some(Context& context, kv::Transaction& t, FsckState* state, std::size_t limit,
-                  pb::FsckReply* reply) {
+Status check_some(kv::Transaction& t, FsckState* state, std::size_t limit, pb::FsckReply* reply) {
   if (!state->branch) {
     SL_TRY(check_system(t, reply));
     state->branch = SL_TRY(next_branch(t, BranchId{}));
@@ -90,7 +89,7 @@ Status check_some(Context& context, kv::Transaction& t, FsckState* state, std::s
   for (std::size_t steps = 0; state->branch && steps < 64 && size_of(*reply) < limit; ++steps) {
     const Result<HeadRow> head = read_head(t, state->branch);
     bool done = true;  // A branch that went meanwhile, or whose head was told about.
-    if (head.ok()) done = SL_TRY(FsckBranch(context, t, *head, *state, reply).step(limit));
+    if (head.ok()) done = SL_TRY(FsckBranch(t, *head, *state, reply).step(limit));
     if (!done) continue;
     const BranchId next = SL_TRY(next_branch(t, state->branch));
     *state = FsckState{};
@@ -113,7 +112,7 @@ Status op_fsck_references(Context& context, const Call&, const pb::FsckRequest& 
   SL_TRY(context.read([&](kv::Transaction& t) -> Status {
     reply->Clear();
     state = from;
-    return check_some(context, t, &state, limit, reply);
+    return check_some(t, &state, limit, reply);
   }));
   if (state.branch) reply->set_cursor(state.encode());
   return {};

@@ -536,12 +536,13 @@ Status FsckBranch::locate(const std::vector<kv::Row>& rows) {
     linked.emplace_back(inode, *decoded);
   }
   for (auto& [parent, wanted] : names) {
-    SL_TRY(each_row(t_, entries_of(s_.branch, parent), [&](const kv::Row& row) -> Status {
-      const Result<EntryRow> entry = EntryRow::decode(row.value);
-      const auto at = entry.ok() ? wanted.find(entry->inode) : wanted.end();
-      if (at != wanted.end()) ++at->second;
-      return {};
-    }));
+    SL_TRY(each_row(t_, entries_of(s_.branch, parent),
+                    [&wanted = wanted](const kv::Row& row) -> Status {
+                      const Result<EntryRow> entry = EntryRow::decode(row.value);
+                      const auto at = entry.ok() ? wanted.find(entry->inode) : wanted.end();
+                      if (at != wanted.end()) ++at->second;
+                      return {};
+                    }));
   }
   for (const auto& [inode, row] : linked) {
     const std::uint64_t found = names[row.parent][inode];

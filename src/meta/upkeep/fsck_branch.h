@@ -54,9 +54,8 @@ struct FsckState {
 class FsckBranch {
  public:
   /// Works on state.branch, whose head is `head`.
-  FsckBranch(Context& context, kv::Transaction& t, const HeadRow& head, FsckState& state,
-             pb::FsckReply* reply)
-      : context_(context), t_(t), head_(head), s_(state), reply_(reply) {}
+  FsckBranch(kv::Transaction& t, const HeadRow& head, FsckState& state, pb::FsckReply* reply)
+      : t_(t), head_(head), s_(state), reply_(reply) {}
 
   /// At most `limit` rows of the present phase. True: the branch is done.
   Result<bool> step(std::size_t limit);
@@ -101,7 +100,6 @@ class FsckBranch {
   /// One sentence; "in branch N" is put before it.
   void problem(const std::string& text);
 
-  Context& context_;
   kv::Transaction& t_;
   const HeadRow& head_;
   FsckState& s_;

@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kLimit = 1 << 20;
 
 /// Waits a while; timeout when the deadline has passed.
+Status wait_a_while(CondVar& changed, Mutex& m, Deadline deadline) SL_REQUIRES(m);
 Status wait_a_while(CondVar& changed, Mutex& m, Deadline deadline) {
   const Nanoseconds left = deadline.left();
   if (left == Nanoseconds::zero()) return Status(Errc::timeout, "the deadline passed");
