@@ -54,8 +54,9 @@ bool StoreSyncs::start(TargetId target, std::shared_ptr<BlockService> service) {
 void StoreSyncs::wait_for(const std::vector<TargetId>& asked) {
   const Nanoseconds until = system_clock().boot() + options_.patience;
   MutexLock lock(m_);
-  const auto any_running = [&] {
-    return std::ranges::any_of(asked, [&](TargetId id) { return asked_.at(id).running; });
+  const auto is_running = [&](TargetId id) SL_REQUIRES(m_) { return asked_.at(id).running; };
+  const auto any_running = [&]() SL_REQUIRES(m_) {
+    return std::any_of(asked.begin(), asked.end(), is_running);
   };
   while (any_running()) {
     const Nanoseconds left = until - system_clock().boot();
