@@ -19,6 +19,7 @@
 #include "kv/engine.h"
 #include "meta/keys.h"
 #include "meta/locks/lock_waits.h"
+#include "meta/members/escrow_calls.h"
 #include "meta/members/lease_watch.h"
 #include "meta/rows.h"
 
@@ -110,6 +111,7 @@ struct Context {
   Capacity capacity;
   LeaseWatch watch;  // which sessions stand still
   LockWaits lock_waits;
+  EscrowCalls escrow_calls;
 };
 
 /// Who changes which branch.

@@ -97,6 +97,7 @@ std::string cluster_key() { return system(Table::cluster).take(); }
 std::string counter_key(std::uint8_t what) { return system(Table::counter).u8(what).take(); }
 std::string reaper_key() { return system(Table::reaper).take(); }
 std::string flushed_key() { return system(Table::flushed).take(); }
+std::string scrub_key(TargetId target) { return system(Table::scrub).u32(target.value).take(); }
 std::string window_key(std::uint64_t since_ns) {
   return system(Table::window).u64(since_ns).take();
 }
@@ -143,6 +144,9 @@ std::string accumulator_key(BranchId branch, InodeId inode, What what, std::uint
 }
 std::string unlinked_key(BranchId branch, std::uint64_t ready_ns, InodeId inode) {
   return in(branch, Table::unlinked).u64(ready_ns).u64(inode.value).take();
+}
+std::string trashed_key(BranchId branch, std::uint64_t deleted_ns, InodeId inode) {
+  return in(branch, Table::trashed).u64(deleted_ns).u64(inode.value).take();
 }
 std::string pin_key(BranchId branch, InodeId inode, SessionId session) {
   return in(branch, Table::pin).u64(inode.value).u64(session.value).take();
@@ -255,6 +259,18 @@ Result<UnlinkedKey> parse_unlinked_key(std::string_view key) {
     return not_a_key("an unlinked file's");
   }
   return unlinked;
+}
+
+Result<TrashedKey> parse_trashed_key(std::string_view key) {
+  KeyReader r(key);
+  TrashedKey trashed;
+  trashed.branch = r.branch();
+  trashed.deleted_ns = r.u64();
+  trashed.inode = InodeId{r.u64()};
+  if (!r.done() || r.space() != Space::branch || r.table() != Table::trashed) {
+    return not_a_key("the trash's");
+  }
+  return trashed;
 }
 
 }  // namespace starlane::meta

@@ -32,6 +32,7 @@ enum class Table : std::uint8_t {
   counter = 'y',           // (a) what u8
   reaper = 'r',            // puts those who settle dead references in one order
   flushed = 'f',           // up to when everything committed had its blocks on their devices
+  scrub = 'k',             // target u32: how far its blocks were read back
   window = 'l',            // time from which on a life that ended badly committed without that
   // branch
   inode = 'I',   // inode
@@ -43,6 +44,7 @@ enum class Table : std::uint8_t {
   history = 'H',      // the row's table and rest, last epoch: reserved for snapshots
   dead = 'T',  // death epoch, birth epoch, slice, inode, chunk u32, version of the file at death
   unlinked = 'U',    // ready time, inode
+  trashed = 'B',     // time of deletion, inode: deleted, and kept for a while
   pin = 'O',         // inode, session: holds an unlinked file
   reserved = 'W',    // session, batch
   outcome = 'R',     // session, request
@@ -71,9 +73,13 @@ enum class What : std::uint8_t {
   changed = 2,  // of a directory, by its time generation: greatest time of a change of its entries,
                 // ns since 1970
   version = 3,  // of a directory: changes of its entries
-  bytes = 4,    // of the branch (inode 0): live bytes of files that have a name
+  bytes = 4,    // of the branch (inode 0): live bytes of files that have a name, and escrow_all
   inodes = 5,   // of the branch: files, directories and so on that have a name, the root included
   held = 6,     // of the branch: bytes of slices whose references died (rows of T)
+  trash_bytes = 7,   // of the branch: bytes of what is in the trash, as its rows (B) have them
+  trash_inodes = 8,  // of the branch: rows of B
+  escrow = 9,        // of the branch, by session: minus the bytes of the quota set aside for it
+  escrow_all = 10,   // of the branch: all that is set aside; counted in `bytes` as well
 };
 
 struct KeyRange {
@@ -106,6 +112,7 @@ std::string cluster_key();
 std::string counter_key(std::uint8_t what);
 std::string reaper_key();
 std::string flushed_key();
+std::string scrub_key(TargetId target);
 std::string window_key(std::uint64_t since_ns);
 
 // Of a branch.
@@ -123,6 +130,7 @@ KeyRange xattrs_of(BranchId branch, InodeId inode);
 std::string accumulator_key(BranchId branch, InodeId inode, What what,
                             std::uint64_t generation = 0);
 std::string unlinked_key(BranchId branch, std::uint64_t ready_ns, InodeId inode);
+std::string trashed_key(BranchId branch, std::uint64_t deleted_ns, InodeId inode);
 std::string pin_key(BranchId branch, InodeId inode, SessionId session);
 KeyRange pins_of(BranchId branch, InodeId inode);
 std::string lock_key(BranchId branch, InodeId inode);
@@ -194,5 +202,12 @@ struct UnlinkedKey {
   InodeId inode;
 };
 Result<UnlinkedKey> parse_unlinked_key(std::string_view key);
+
+struct TrashedKey {
+  BranchId branch;
+  std::uint64_t deleted_ns = 0;
+  InodeId inode;
+};
+Result<TrashedKey> parse_trashed_key(std::string_view key);
 
 }  // namespace starlane::meta

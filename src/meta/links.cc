@@ -2,11 +2,12 @@
 
 #include "common/bytes.h"
 #include "meta/contents.h"
+#include "meta/trash.h"
 
 namespace starlane::meta {
 namespace {
 
-constexpr std::size_t kMaxPins = 1'024;      // only who made a file without a name can have it open
+constexpr std::size_t kMaxPins = 65'536;     // a pin is a session that has the file open
 constexpr std::size_t kMaxXattrs = 100'000;  // more than the limit on the list's size lets in
 
 /// Takes one name from a file that has several: its N row goes, or another name becomes the first.
@@ -33,13 +34,17 @@ bool alone(const Change& change) {
   return change.head.only_session == change.access.session;
 }
 
-void leave_unlinked(Change& change, const Node& node, bool held) {
+void leave_unlinked(Change& change, const Node& node, const Name& name, const Drop& drop) {
   const std::uint64_t lease =
       static_cast<std::uint64_t>(Nanoseconds(change.context.options.lease).count());
   const std::uint64_t ready = change.now_ns + (alone(change) ? 0 : 2 * lease);
-  UnlinkedRow row{change.header(), change.access.session};
-  change.t.put(unlinked_key(change.branch(), ready, node.inode), row.encode());
-  if (held && change.access.session) {
+  if (drop.deleted && is_kept(change, node.row)) {
+    put_in_trash(change, node, {name.name, ready});
+  } else {
+    UnlinkedRow row{change.header(), change.access.session};
+    change.t.put(unlinked_key(change.branch(), ready, node.inode), row.encode());
+  }
+  if (drop.held && change.access.session) {
     const std::string pin = pin_key(change.branch(), node.inode, change.access.session);
     change.t.put(pin, MarkRow{change.header()}.encode());
   }
@@ -47,7 +52,8 @@ void leave_unlinked(Change& change, const Node& node, bool held) {
 
 /// Files may be open here, or an open may be under way beside the unlink; what never is opened
 /// through us goes with its last name: no row of U, no later step.
-bool may_go_at_once(const Node& node) {
+bool may_go_at_once(const Change& change, const Node& node, const Drop& drop) {
+  if (drop.deleted && is_kept(change, node.row)) return false;
   return !node.row.is_regular() && (node.row.flags & kHasXattrs) == 0;
 }
 
@@ -77,15 +83,15 @@ void put_node(Change& change, const Node& node) {
   change.t.put(key, row.encode());
 }
 
-Status drop_name(Change& change, Node& node, const Name& name, bool held) {
+Status drop_name(Change& change, Node& node, const Name& name, const Drop& drop) {
   if (node.row.nlink == 0) return {Errc::corrupt, "a directory entry names a file without links"};
   if (node.row.nlink > 1) SL_TRY(forget_name(change, node, name));
   node.row.nlink -= 1;
   touch_ctime(node.row, change.now);
   if (node.row.nlink == 0) {
     change.charge(-static_cast<std::int64_t>(node.row.bytes), -1);
-    if (may_go_at_once(node)) return free_at_once(change, node);
-    leave_unlinked(change, node, held);
+    if (may_go_at_once(change, node, drop)) return free_at_once(change, node);
+    leave_unlinked(change, node, name, drop);
   }
   put_node(change, node);
   return {};
@@ -107,9 +113,7 @@ Status give_first_name(Change& change, Node& node, InodeId parent) {
   if (!row || (node.row.flags & kLinkable) == 0) return {Errc::not_found, "the file was unlinked"};
   change.t.expect(listed, row->version);
   change.t.del(listed);
-  const KeyRange range = pins_of(change.branch(), node.inode);
-  const std::vector<kv::Row> pins = SL_TRY(change.t.scan({range.first, range.last, kMaxPins}));
-  for (const kv::Row& pin : pins) change.t.del(pin.key);
+  SL_TRY(drop_pins(change, node.inode));
   node.row.flags &= ~kLinkable;
   node.row.nlink = 1;
   node.row.parent = parent;
@@ -117,17 +121,24 @@ Status give_first_name(Change& change, Node& node, InodeId parent) {
   return {};
 }
 
-Status drop_directory(Change& change, const Node& node) {
+Status drop_directory(Change& change, Node& node, const Name& name, const Drop& drop) {
   const DirectoryTotals totals =
       SL_TRY(read_totals(change.t, change.branch(), node.inode, node.row));
   if (totals.entries != 0) return {Errc::not_empty, "the directory is not empty"};
   const KeyRange entries = entries_of(change.branch(), node.inode);
   const std::string key = inode_key(change.branch(), node.inode);
-  change.t.expect(key, node.version);
   change.t.expect_empty(entries.first, entries.last);
+  change.charge(0, -1);
+  node.row.nlink = 0;
+  touch_ctime(node.row, change.now);
+  if (drop.deleted && is_kept(change, node.row)) {
+    put_in_trash(change, node, {name.name, change.now_ns});
+    put_node(change, node);
+    return {};
+  }
+  change.t.expect(key, node.version);
   change.t.del(key);
   clear_directory(change, node.inode, node.row);
-  change.charge(0, -1);
   return drop_xattrs(change, node.inode, node.row);
 }
 
@@ -144,6 +155,13 @@ Status move_name(Change& change, Node& node, const Name& from, const Name& to) {
   change.t.del(old_key);
   change.t.put(name_key(change.branch(), node.inode, to.parent, to.name),
                MarkRow{change.header()}.encode());
+  return {};
+}
+
+Status drop_pins(Change& change, InodeId inode) {
+  const KeyRange range = pins_of(change.branch(), inode);
+  const std::vector<kv::Row> pins = SL_TRY(change.t.scan({range.first, range.last, kMaxPins}));
+  for (const kv::Row& pin : pins) change.t.del(pin.key);
   return {};
 }
 

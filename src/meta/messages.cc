@@ -26,7 +26,9 @@ void put_attributes(InodeId inode, const InodeRow& row, const DirectoryTotals& t
   const bool directory = row.is_directory();
   out->set_inode(inode.value);
   out->set_mode(row.mode);
-  out->set_nlink(directory ? static_cast<std::uint32_t>(2 + totals.subdirectories) : row.nlink);
+  const bool linked = row.nlink != 0;
+  out->set_nlink(directory && linked ? static_cast<std::uint32_t>(2 + totals.subdirectories)
+                                     : row.nlink);
   out->set_uid(row.uid);
   out->set_gid(row.gid);
   out->set_rdev(row.rdev);

@@ -68,6 +68,7 @@ void clear_directory(Change& change, InodeId inode, const InodeRow& row) {
 Result<InodeRow> need_directory(const std::optional<kv::Row>& row) {
   InodeRow directory = SL_TRY(need<InodeRow>(row, "directory"));
   if (!directory.is_directory()) return {Errc::not_directory, "not a directory"};
+  if (directory.nlink == 0) return {Errc::not_found, "the directory was deleted"};
   return directory;
 }
 

@@ -43,7 +43,7 @@ void change_directory(Change& change, InodeId inode, const InodeRow& row, const 
 /// Removes the accumulators of a directory that goes.
 void clear_directory(Change& change, InodeId inode, const InodeRow& row);
 
-/// Decodes the row of a directory; not_found, not_directory.
+/// Decodes the row of a directory; not_found (also of one in the trash), not_directory.
 Result<InodeRow> need_directory(const std::optional<kv::Row>& row);
 
 /// A fresh row, owned as POSIX says: setgid directories hand down their group, and to directories

@@ -7,6 +7,7 @@ namespace starlane::meta {
 namespace {
 
 constexpr std::uint32_t kMaxNlink = 1u << 31;
+constexpr std::size_t kTrashSettingsSize = 8;
 
 bool known_type(std::uint32_t type) {
   switch (type) {
@@ -121,6 +122,23 @@ Result<UnlinkedRow> UnlinkedRow::decode(std::string_view value) {
   return decode_row<UnlinkedRow>(value, "unlinked file");
 }
 
+std::string TrashedRow::encode() const {
+  RowEncoder encoder(header, kRowHeaderSize + 24 + name.size());
+  encoder(by, ready_ns, bytes);
+  encoder.bytes(name);
+  return encoder.take();
+}
+
+Result<TrashedRow> TrashedRow::decode(std::string_view value) {
+  RowDecoder decoder(value);
+  TrashedRow row;
+  row.header = decoder.header;
+  decoder(row.by, row.ready_ns, row.bytes);
+  row.name = decoder.rest();
+  if (!decoder.done() || row.name.empty()) return damaged("trash");
+  return row;
+}
+
 Result<ReservedRow> ReservedRow::decode(std::string_view value) {
   ReservedRow row = SL_TRY(decode_row<ReservedRow>(value, "reservation"));
   if (row.count == 0 || row.count > 64) return damaged("reservation");
@@ -144,8 +162,17 @@ Result<OutcomeRow> OutcomeRow::decode(std::string_view value) {
   return row;
 }
 
+std::string HeadRow::encode() const {
+  HeadRow row = *this;
+  row.header.flags |= kTrashSettings;
+  return encode_row(row);
+}
+
 Result<HeadRow> HeadRow::decode(std::string_view value) {
-  HeadRow row = SL_TRY(decode_row<HeadRow>(value, "branch head"));
+  const RowHeader header = SL_TRY(decode_header(value, "branch head"));
+  std::string whole(value);
+  if ((header.flags & kTrashSettings) == 0) whole.append(kTrashSettingsSize, '\0');
+  HeadRow row = SL_TRY(decode_row<HeadRow>(whole, "branch head"));
   const bool state = row.state >= BranchState::active && row.state <= BranchState::deleting;
   const bool kind = row.kind == BranchKind::volume || row.kind == BranchKind::image;
   if (!state || !kind || row.epoch == 0 || row.epoch >= (std::uint64_t{1} << 32))

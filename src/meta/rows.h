@@ -177,6 +177,18 @@ struct UnlinkedRow {
   static Result<UnlinkedRow> decode(std::string_view value);
 };
 
+/// B: deleted, and kept in the trash under the name that it had in the directory `parent` of its
+/// inode's row, of which it is the only link. The key has the time of its deletion.
+struct TrashedRow {
+  RowHeader header;
+  SessionId by;                // as UnlinkedRow::by
+  std::uint64_t ready_ns = 0;  // as the key of U: not freed before, whatever the retention
+  std::uint64_t bytes = 0;     // counted in What::trash_bytes
+  std::string name;
+  std::string encode() const;
+  static Result<TrashedRow> decode(std::string_view value);
+};
+
 /// W: slice ids [batch, batch + count) belong to the session; bit i of `committed`: batch + i is in
 /// a file. The key's batch is the first id. Kept after all bits are set, so that a commit sent
 /// again is known; a session's older rows may be forgotten once many newer ones exist.
@@ -223,15 +235,22 @@ struct HeadRow {
   std::uint64_t quota_inodes = 0;
   BranchId base;  // of a clone
   std::uint64_t base_epoch = 0;
+  std::uint32_t trash_seconds = 0;          // what is deleted is kept so long; 0: it goes at once
+  std::uint32_t trash_min_age_seconds = 0;  // what lived shorter goes at once
 
   template <typename Self, typename Codec>
   static void fields(Self& s, Codec& c) {
     c(s.state, s.kind, s.view, s.epoch, s.newest_snapshot, s.writer, s.only_session, s.attachments,
-      s.quota_bytes, s.quota_inodes, s.base, s.base_epoch);
+      s.quota_bytes, s.quota_inodes, s.base, s.base_epoch, s.trash_seconds,
+      s.trash_min_age_seconds);
   }
-  std::string encode() const { return encode_row(*this); }
+  std::string encode() const;
+  /// Rows from before there was a trash end with base_epoch, and lack the flag.
   static Result<HeadRow> decode(std::string_view value);
 };
+
+/// Flag of a head's header: it has the settings of the trash.
+inline constexpr std::uint8_t kTrashSettings = 1;
 
 /// Flag of an attachment's header: attached for reading.
 inline constexpr std::uint8_t kAttachedReadOnly = 1;

@@ -88,7 +88,7 @@ InodeRow sample_inode() {
 TEST(Rows, SizesAreFixed) {
   EXPECT_EQ(sample_inode().encode().size(), 154u);
   EXPECT_EQ(EntryRow{}.encode().size(), 19u);
-  EXPECT_EQ(HeadRow{}.encode().size(), 84u);
+  EXPECT_EQ(HeadRow{}.encode().size(), 92u);
   EXPECT_EQ(DeadRow{}.encode().size(), 28u);
   EXPECT_EQ(ReservedRow{}.encode().size(), 30u);
   EXPECT_EQ(UnlinkedRow{}.encode().size(), 18u);
@@ -98,6 +98,33 @@ TEST(Rows, SizesAreFixed) {
   zero.kind = SliceKind::zero;
   slices.entries.resize(3, zero);
   EXPECT_EQ(slices.encode().size(), kRowHeaderSize + 4 + 3 * kEntrySize);
+}
+
+TEST(Rows, AHeadFromBeforeTheTrashIsRead) {
+  HeadRow row;
+  row.quota_bytes = 5;
+  row.trash_seconds = 7;
+  std::string old = row.encode().substr(0, 84);
+  old[1] = 0;  // flags
+  const HeadRow back = HeadRow::decode(old).value();
+  EXPECT_EQ(back.quota_bytes, 5u);
+  EXPECT_EQ(back.trash_seconds, 0u);
+  EXPECT_EQ(HeadRow::decode(back.encode())->quota_bytes, 5u);
+  EXPECT_EQ(HeadRow::decode(row.encode())->trash_seconds, 7u);
+}
+
+TEST(Rows, GoldenTrashed) {
+  const TrashedRow row{{}, SessionId{1}, 2, 3, "ab"};
+  EXPECT_EQ(hex(row.encode()),
+            "01000000000000000000"
+            "0100000000000000"
+            "0200000000000000"
+            "0300000000000000"
+            "6162");
+  EXPECT_EQ(TrashedRow::decode(row.encode())->name, "ab");
+  EXPECT_EQ(TrashedRow::decode(row.encode().substr(0, 34)).code(), Errc::corrupt);
+  EXPECT_EQ(hex(trashed_key(BranchId{0x0102}, 3, InodeId{4})),
+            "0200000000000001024200000000000000030000000000000004");
 }
 
 TEST(Rows, GoldenInode) {

@@ -80,9 +80,13 @@ Status cut_from(Context& context, const Access& access, InodeId inode, std::uint
 
 }  // namespace
 
-void charge_contents(Change& change, Node& node, std::int64_t bytes) {
+void add_contents(Node& node, std::int64_t bytes) {
   const auto held = static_cast<std::int64_t>(node.row.bytes);
   node.row.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(held + bytes, 0));
+}
+
+void charge_contents(Change& change, Node& node, std::int64_t bytes) {
+  add_contents(node, bytes);
   if (node.row.nlink > 0) change.charge(bytes, 0);
 }
 
@@ -156,6 +160,7 @@ Status free_step(Change& change, const UnlinkedKey& key, const std::string& unli
     return {};
   }
   SL_TRY(drop_xattrs(change, node.inode, node.row));
+  if (node.row.is_directory()) clear_directory(change, node.inode, node.row);
   change.t.expect(rows[1]->key, rows[1]->version);
   change.t.del(rows[1]->key);
   change.t.del(unlinked);

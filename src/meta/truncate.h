@@ -16,7 +16,10 @@ Status set_length(Change& change, Node& node, std::uint64_t length, bool* too_lo
 Status shorten_in_steps(Context& context, const Access& access, InodeId inode,
                         std::uint64_t length);
 
-/// Adds to the usage of the branch, if the file has a name, and to the file's own `bytes`.
+/// Adds to the file's own `bytes`.
+void add_contents(Node& node, std::int64_t bytes);
+
+/// The same, and to the usage of the branch if the file has a name.
 void charge_contents(Change& change, Node& node, std::int64_t bytes);
 
 /// One bounded step of freeing an unlinked file: its chunks become dead references, then its

@@ -61,7 +61,14 @@ namespace starlane {
   X(62, long_chunks, KeeperRequest, LongChunksReply)                        \
   X(63, replace_chunk, ReplaceChunkRequest, Attributes)                     \
   X(64, housekeeping, KeeperRequest, HousekeepingReply)                     \
-  X(65, fsck_references, FsckRequest, FsckReply)
+  X(65, fsck_references, FsckRequest, FsckReply)                            \
+  X(70, trash_list, TrashListRequest, TrashListReply)                       \
+  X(71, trash_restore, TrashRestoreRequest, NewEntry)                       \
+  X(72, trash_empty, TrashEmptyRequest, TrashEmptyReply)                    \
+  X(73, volume_set, VolumeSettings, Volume)                                 \
+  X(74, escrow, EscrowRequest, EscrowReply)                                 \
+  X(75, scrub_states, Empty, ScrubStates)                                   \
+  X(76, note_scrub, ScrubState, Empty)
 
 class MetaService {
  public:

@@ -1,4 +1,5 @@
-// volume_create, volume_list, volume_get, volume_delete.
+// volume_create, volume_list, volume_get, volume_set, volume_delete.
+#include "meta/escrow.h"
 #include "meta/library/branches.h"
 #include "meta/library/library_rows.h"
 #include "meta/members/attachments.h"
@@ -8,10 +9,19 @@
 namespace starlane::meta {
 namespace {
 
+constexpr std::uint32_t kTrashSeconds = 86'400;  // of a new volume
+constexpr std::uint32_t kTrashMinAgeSeconds = 60;
 constexpr std::size_t kMaxVolumes = 65'536;  // that one list tells
 
 std::uint64_t positive(std::int64_t total) {
   return total > 0 ? static_cast<std::uint64_t>(total) : 0;
+}
+
+void put_settings(const HeadRow& head, pb::Volume* out) {
+  out->set_quota_bytes(head.quota_bytes);
+  out->set_quota_inodes(head.quota_inodes);
+  out->set_trash_seconds(head.trash_seconds);
+  out->set_trash_min_age_seconds(head.trash_min_age_seconds);
 }
 
 Status fill_volume(kv::Transaction& t, std::string_view name, const VolumeRow& row,
@@ -25,16 +35,19 @@ Status fill_volume(kv::Transaction& t, std::string_view name, const VolumeRow& r
   if (!head_row) return {};  // The last step of its deletion.
   const HeadRow head = SL_TRY(HeadRow::decode(head_row->value));
   out->set_view(head.view.value);
-  out->set_quota_bytes(head.quota_bytes);
-  out->set_quota_inodes(head.quota_inodes);
+  put_settings(head, out);
   out->set_sessions(head.attachments);
+  const Usage usage = SL_TRY(read_usage(t, row.branch));
+  out->set_live_bytes(usage.live_bytes);
+  out->set_escrow_bytes(usage.escrow_bytes);
+  out->set_inodes(usage.inodes);
   const std::vector<std::int64_t> totals =
-      SL_TRY(t.totals({accumulator_key(row.branch, InodeId{}, What::bytes),
-                       accumulator_key(row.branch, InodeId{}, What::held),
-                       accumulator_key(row.branch, InodeId{}, What::inodes)}));
-  out->set_live_bytes(positive(totals[0]));
-  out->set_held_bytes(positive(totals[1]));
-  out->set_inodes(positive(totals[2]));
+      SL_TRY(t.totals({accumulator_key(row.branch, InodeId{}, What::held),
+                       accumulator_key(row.branch, InodeId{}, What::trash_bytes),
+                       accumulator_key(row.branch, InodeId{}, What::trash_inodes)}));
+  out->set_held_bytes(positive(totals[0]));
+  out->set_trash_bytes(positive(totals[1]));
+  out->set_trash_inodes(positive(totals[2]));
   return {};
 }
 
@@ -69,6 +82,8 @@ Status op_volume_create(Context& context, const Call&, const pb::VolumeRequest& 
     head.kind = BranchKind::volume;
     head.quota_bytes = request.quota_bytes();
     head.quota_inodes = request.quota_inodes();
+    head.trash_seconds = kTrashSeconds;
+    head.trash_min_age_seconds = kTrashMinAgeSeconds;
     const std::uint32_t mode = request.mode() == 0 ? 0755 : request.mode();
     put_branch(context, t, ids, head, {mode, request.uid(), request.gid()});
     const VolumeRow row{{}, ids.branch, context.clock.wall()};
@@ -77,9 +92,29 @@ Status op_volume_create(Context& context, const Call&, const pb::VolumeRequest& 
     reply->Clear();
     SL_TRY(fill_volume(t, request.name(), row, reply));
     reply->set_view(ids.view.value);
-    reply->set_quota_bytes(head.quota_bytes);
-    reply->set_quota_inodes(head.quota_inodes);
+    put_settings(head, reply);
     reply->set_inodes(1);
+    return {};
+  });
+}
+
+// Every change of the volume that is under way runs again under the new settings.
+Status op_volume_set(Context& context, const Call&, const pb::VolumeSettings& request,
+                     pb::Volume* reply) {
+  return kv::run(context.engine, kv::Durability::durable, [&](kv::Transaction& t) -> Status {
+    reply->Clear();
+    const VolumeRow volume = SL_TRY(find_volume(t, request.name(), nullptr));
+    const std::optional<kv::Row> row = SL_TRY(t.get(head_key(volume.branch)));
+    HeadRow head = SL_TRY(need<HeadRow>(row, "volume"));
+    if (request.has_quota_bytes()) head.quota_bytes = request.quota_bytes();
+    if (request.has_quota_inodes()) head.quota_inodes = request.quota_inodes();
+    if (request.has_trash_seconds()) head.trash_seconds = request.trash_seconds();
+    if (request.has_trash_min_age_seconds())
+      head.trash_min_age_seconds = request.trash_min_age_seconds();
+    t.expect(head_key(volume.branch), row->version);
+    t.put(head_key(volume.branch), head.encode());
+    SL_TRY(fill_volume(t, request.name(), volume, reply));
+    put_settings(head, reply);
     return {};
   });
 }

@@ -94,6 +94,7 @@ class Beat {
     }
     state->set_exclusive(attachment.lease != Lease::shared);
     state->set_recalled(attachment.lease == Lease::recalled);
+    state->set_wants_escrow(context_.escrow_calls.heard_by(branch, session_, now_ns_));
     return {};
   }
 
@@ -145,6 +146,8 @@ class Beat {
     const std::uint64_t from = std::max(request_.unlinked_cursor(), oldest);
     std::size_t room = kMaxFed;
     for (const BranchId branch : live_) {
+      const std::uint64_t untold = SL_TRY(feed_trashed(branch, from - std::min(delay, from), room));
+      next = std::min(next, untold + delay);
       const KeyRange table = table_range(Space::branch, branch, Table::unlinked);
       const std::vector<kv::Row> rows =
           SL_TRY(t_.scan({unlinked_key(branch, from, InodeId{}), table.last, room + 1}));
@@ -160,6 +163,21 @@ class Beat {
     }
     reply_->set_unlinked_cursor(std::max(next, from));
     return {};
+  }
+
+  // The same of what others put into the trash, whose rows lie in order of deletion. Answers the
+  // time of the first one that there was no room for.
+  Result<std::uint64_t> feed_trashed(BranchId branch, std::uint64_t from, std::size_t room) {
+    const KeyRange table = table_range(Space::branch, branch, Table::trashed);
+    const std::vector<kv::Row> rows =
+        SL_TRY(t_.scan({trashed_key(branch, from, InodeId{}), table.last, room + 1}));
+    for (std::size_t i = 0; i < std::min(rows.size(), room); ++i) {
+      if (SL_TRY(TrashedRow::decode(rows[i].value)).by == session_) continue;
+      reply_->add_unlinked_branch(branch.value);
+      reply_->add_unlinked_inode(SL_TRY(parse_trashed_key(rows[i].key)).inode.value);
+    }
+    if (rows.size() <= room) return UINT64_MAX / 2;
+    return SL_TRY(parse_trashed_key(rows[room].key)).deleted_ns;
   }
 
   Status tell_map() {

@@ -38,6 +38,23 @@ Result<AttachmentRow> AttachmentRow::decode(std::string_view value) {
   return row;
 }
 
+std::string ScrubRow::encode() const {
+  RowEncoder encoder(header);
+  encoder(started, finished, blocks, bytes, damaged_blocks);
+  encoder.text(cursor);
+  return encoder.take();
+}
+
+Result<ScrubRow> ScrubRow::decode(std::string_view value) {
+  RowDecoder decoder(value);
+  ScrubRow row;
+  row.header = decoder.header;
+  decoder(row.started, row.finished, row.blocks, row.bytes, row.damaged_blocks);
+  row.cursor = decoder.text();
+  if (!decoder.done()) return damaged("scrub");
+  return row;
+}
+
 std::string MapRow::encode() const {
   RowEncoder encoder(header, 64 * (targets.size() + 1));
   encoder(static_cast<std::uint32_t>(targets.size()));

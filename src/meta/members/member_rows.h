@@ -36,6 +36,20 @@ struct NumberRow {
   static Result<NumberRow> decode(std::string_view value);
 };
 
+/// k: how far a target's blocks were read back. Flag: a whole pass is wanted at once.
+struct ScrubRow {
+  RowHeader header;
+  WallTime started;
+  WallTime finished;  // the last whole pass
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t damaged_blocks = 0;
+  std::string cursor;  // the block store's
+  std::string encode() const;
+  static Result<ScrubRow> decode(std::string_view value);
+};
+inline constexpr std::uint8_t kScrubWanted = 1;
+
 enum class Lease : std::uint8_t {
   shared = 0,     // the session asks the server at every open
   exclusive = 1,  // it answers from its caches

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "meta/contents.h"
+#include "meta/escrow.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
 #include "meta/protection.h"
@@ -195,7 +196,8 @@ Status write_contents(Change& change, const pb::CommitRequest& request, const Pl
     SL_TRY(contents.load(plan.chunks[i], rows[first + i]));
   for (const Written& written : plan.written) place(change, contents, written, base);
   const std::int64_t bytes = SL_TRY(contents.store());
-  charge_contents(change, node, bytes);
+  add_contents(node, bytes);
+  if (node.row.nlink > 0) reply->set_escrow_taken(SL_TRY(charge_from_escrow(change, bytes)));
   if (!plan.written.empty() || end != node.row.length) node.row.version += 1;
   node.row.length = end;
   return {};
@@ -230,10 +232,18 @@ Status op_commit(Context& context, const Call&, const pb::CommitRequest& request
   const InodeId inode{request.inode()};
   Plan plan = SL_TRY(plan_of(context, request));
   const auto durability = request.durable() ? kv::Durability::durable : kv::Durability::ordered;
-  return change_branch(
-      context, access, number_of(Method::commit), keys_of(access, inode, plan), reply,
-      [&](Change& change, Rows& rows) { return run_commit(change, request, plan, rows, reply); },
-      durability);
+  const auto run = [&](Change& change, Rows& rows) {
+    return run_commit(change, request, plan, rows, reply);
+  };
+  // Commits of one session may have spent the same escrow: who comes later looks again.
+  constexpr int kTries = 8;
+  Status done;
+  for (int i = 0; i < kTries; ++i) {
+    done = change_branch(context, access, number_of(Method::commit), keys_of(access, inode, plan),
+                         reply, run, durability);
+    if (done.code() != Errc::quota || reply->escrow_taken() == 0) return done;
+  }
+  return done;
 }
 
 }  // namespace starlane::meta

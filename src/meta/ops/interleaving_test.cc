@@ -237,5 +237,66 @@ TEST_F(Interleaving, AWriteIntoAFileThatIsBeingFreed) {
   EXPECT_EQ(w.rows(Table::dead).size(), 2u);
 }
 
+class TrashInterleaving : public Interleaving {
+ protected:
+  TrashInterleaving() {
+    edit_head(real, BranchId{7}, [](HeadRow& head) { head.trash_seconds = 100; });
+    file = w.create(1, "f").value().inode();
+    EXPECT_TRUE(w.unlink(1, "f").ok());
+    key = parse_trashed_key(w.rows(Table::trashed).at(0).key).value();
+  }
+  static Status restore(TestVolume& by, const TrashedKey& what, std::uint64_t parent = 0) {
+    pb::TrashRestoreRequest request;
+    *request.mutable_on() = by.on;
+    request.mutable_item()->set_inode(what.inode.value);
+    request.mutable_item()->set_deleted_ns(what.deleted_ns);
+    request.set_parent(parent);
+    pb::NewEntry reply;
+    return op_trash_restore(by.context(), by.call, request, &reply);
+  }
+  Status empty() {
+    pb::TrashEmptyRequest request;
+    request.set_branch(7);
+    pb::TrashEmptyReply reply;
+    return op_trash_empty(w.context(), w.call, request, &reply);
+  }
+  std::uint64_t file = 0;
+  TrashedKey key;
+};
+
+TEST_F(TrashInterleaving, RestoreIntoARemovedDirectory) {
+  const std::uint64_t d = w.mkdir(1, "d").value().inode();
+  then([&] { EXPECT_TRUE(w.rmdir(1, "d").ok()); });
+  EXPECT_EQ(restore(v, key, d).code(), Errc::not_found);
+  EXPECT_EQ(w.attributes(file)->nlink(), 0u);
+  EXPECT_EQ(w.rows(Table::trashed).size(), 2u);
+}
+
+TEST_F(TrashInterleaving, RestoreOfANameThatIsTakenMeanwhile) {
+  then([&] { EXPECT_TRUE(w.create(1, "f").ok()); });
+  EXPECT_EQ(restore(v, key).code(), Errc::exists);
+  EXPECT_NE(w.lookup(1, "f")->inode(), file);
+}
+
+TEST_F(TrashInterleaving, RestoreOfWhatIsThrownAwayMeanwhile) {
+  then([&] { EXPECT_TRUE(empty().ok()); });
+  EXPECT_EQ(restore(v, key).code(), Errc::not_found);
+  EXPECT_EQ(w.rows(Table::unlinked).size(), 1u);
+}
+
+TEST_F(TrashInterleaving, TwoRestores) {
+  then([&] { EXPECT_TRUE(restore(w, key).ok()); });
+  EXPECT_EQ(restore(v, key, 1).code(), Errc::not_found);
+  EXPECT_EQ(w.lookup(1, "f")->inode(), file);
+  EXPECT_EQ(w.total(What::trash_inodes), 0);
+}
+
+TEST_F(TrashInterleaving, CreateInADirectoryThatGoesToTheTrash) {
+  const std::uint64_t d = w.mkdir(1, "d").value().inode();
+  then([&] { EXPECT_TRUE(w.rmdir(1, "d").ok()); });
+  EXPECT_EQ(v.create(d, "g").code(), Errc::not_found);
+  EXPECT_EQ(w.attributes(d)->nlink(), 0u);
+}
+
 }  // namespace
 }  // namespace starlane::meta

@@ -105,10 +105,9 @@ Status replace(Change& change, const Side& from, Side& to, bool held) {
     return {Errc::not_directory, "the new name is a file's"};
   if (!from.directories() && to.directories())
     return {Errc::is_directory, "the new name is a directory's"};
-  if (!to.directories()) return drop_name(change, *to.node, to.name, held);
-  SL_TRY(drop_directory(change, *to.node));
-  to.node->row.nlink = 0;
-  return {};
+  const Drop drop{held, false};
+  return to.directories() ? drop_directory(change, *to.node, to.name, drop)
+                          : drop_name(change, *to.node, to.name, drop);
 }
 
 Status move(Change& change, Side& from, Side& to, const Asked& asked) {
@@ -173,7 +172,6 @@ Status run_rename(Change& change, const Asked& asked, const Rows& rows, pb::Rena
   if (same || !to.node) return {};
   SL_TRY(read_attributes(change.t, change.branch(), to.node->inode, to.node->row,
                          reply->mutable_replaced()));
-  if (to.node->row.nlink == 0) reply->mutable_replaced()->set_nlink(0);
   return {};
 }
 

@@ -1,7 +1,6 @@
 // stat_fs: what a volume holds and may hold, and what the targets have; without a branch the latter
 // alone.
-#include <algorithm>
-
+#include "meta/escrow.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
 
@@ -24,11 +23,9 @@ Status op_stat_fs(Context& context, const Call&, const pb::NodeRequest& request,
   if (!branch) return {};
   return context.read([&](kv::Transaction& t) -> Status {
     const HeadRow head = SL_TRY(read_head(t, branch));
-    const std::vector<std::int64_t> used =
-        SL_TRY(t.totals({accumulator_key(branch, InodeId{}, What::bytes),
-                         accumulator_key(branch, InodeId{}, What::inodes)}));
-    reply->set_live_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(used[0], 0)));
-    reply->set_inodes(static_cast<std::uint64_t>(std::max<std::int64_t>(used[1], 0)));
+    const Usage used = SL_TRY(read_usage(t, branch));
+    reply->set_live_bytes(used.live_bytes);
+    reply->set_inodes(used.inodes);
     reply->set_quota_bytes(head.quota_bytes);
     reply->set_quota_inodes(head.quota_inodes);
     return {};

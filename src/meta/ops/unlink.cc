@@ -23,19 +23,15 @@ Status remove_name(Change& change, const pb::UnlinkRequest& request, const Rows&
   Node node = SL_TRY(node_of(entry.inode, found));
   SL_TRY(check_type(node, directory));
   SL_TRY(may_lose_entry(parent_row, node.row));
-  if (directory) {
-    SL_TRY(drop_directory(change, node));
-    node.row.nlink = 0;
-    touch_ctime(node.row, change.now);
-  } else {
-    SL_TRY(drop_name(change, node, {parent, request.name()}, request.held()));
-  }
+  const Name name{parent, request.name()};
+  const Drop drop{request.held(), true};
+  SL_TRY(directory ? drop_directory(change, node, name, drop)
+                   : drop_name(change, node, name, drop));
   change.t.expect(rows[1]->key, rows[1]->version);
   change.t.del(rows[1]->key);
   change_directory(change, parent, parent_row, {-1, directory ? -1 : 0});
   reply->set_inode(node.inode.value);
   put_attributes(node.inode, node.row, {}, reply->mutable_attributes());
-  if (directory) reply->mutable_attributes()->set_nlink(0);
   return {};
 }
 

@@ -17,9 +17,10 @@ constexpr std::size_t kReservedPage = 64;
 constexpr std::size_t kRowPage = 1'000;
 constexpr std::size_t kRecords = 64;  // branches that are worked on at once
 constexpr int kTransactions = 16;     // of one step, of one branch
-constexpr Table kPlainTables[] = {
-    Table::entry,   Table::name, Table::xattr,      Table::history,  Table::unlinked,  Table::pin,
-    Table::outcome, Table::lock, Table::write_open, Table::degraded, Table::long_chunk};
+constexpr Table kPlainTables[] = {Table::entry,      Table::name,     Table::xattr,
+                                  Table::history,    Table::unlinked, Table::trashed,
+                                  Table::pin,        Table::outcome,  Table::lock,
+                                  Table::write_open, Table::degraded, Table::long_chunk};
 
 struct Doomed {
   BranchId branch;
@@ -126,7 +127,8 @@ class Dropper {
       const KeyRange range = range_of(table);
       t_.expect_empty(range.first, range.last);
     }
-    for (const What what : {What::bytes, What::inodes, What::held}) {
+    for (const What what : {What::bytes, What::inodes, What::held, What::trash_bytes,
+                            What::trash_inodes, What::escrow_all}) {
       t_.clear(accumulator_key(branch, InodeId{}, what));
     }
     t_.clear(image_pins_key(branch));

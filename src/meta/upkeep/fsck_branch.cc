@@ -38,9 +38,10 @@ Status each_row(kv::Transaction& t, KeyRange range, const Visit& visit) {
 
 std::string FsckState::encode() const {
   RowEncoder encoder(RowHeader{});
-  encoder(phase, branch, counted_names, names, unlinked_inodes, unlinked_rows, bytes, inodes, held,
-          bytes_before, inodes_before, held_before, directory, entries, subdirectories, file,
-          covered);
+  encoder(phase, branch, counted_names, names, unlinked_inodes, unlinked_rows, directory, entries,
+          subdirectories, file, covered);
+  for (const Usage* one : {&usage, &usage_before})
+    encoder(one->bytes, one->inodes, one->held, one->trash_bytes, one->trash_inodes);
   encoder.text(position);
   return encoder.take();
 }
@@ -48,9 +49,10 @@ std::string FsckState::encode() const {
 Result<FsckState> FsckState::decode(std::string_view cursor) {
   RowDecoder decoder(cursor);
   FsckState s;
-  decoder(s.phase, s.branch, s.counted_names, s.names, s.unlinked_inodes, s.unlinked_rows, s.bytes,
-          s.inodes, s.held, s.bytes_before, s.inodes_before, s.held_before, s.directory, s.entries,
-          s.subdirectories, s.file, s.covered);
+  decoder(s.phase, s.branch, s.counted_names, s.names, s.unlinked_inodes, s.unlinked_rows,
+          s.directory, s.entries, s.subdirectories, s.file, s.covered);
+  for (Usage* one : {&s.usage, &s.usage_before})
+    decoder(one->bytes, one->inodes, one->held, one->trash_bytes, one->trash_inodes);
   s.position = decoder.text();
   if (!decoder.done() || s.phase > FsckPhase::locate) {
     return Status(Errc::invalid, "this cursor is not one that was given out");
@@ -113,8 +115,12 @@ Result<bool> FsckBranch::step(std::size_t limit) {
       if (s_.phase != FsckPhase::chunks) SL_TRY(close_file());
       return false;
     case FsckPhase::unlinked:
-      SL_TRY(each(Table::unlinked, FsckPhase::pins,
+      SL_TRY(each(Table::unlinked, FsckPhase::trashed,
                   [&](const kv::Row& row) { return check_unlinked(row); }));
+      return false;
+    case FsckPhase::trashed:
+      SL_TRY(each(Table::trashed, FsckPhase::pins,
+                  [&](const kv::Row& row) { return check_trashed(row); }));
       return false;
     case FsckPhase::pins:
       SL_TRY(each(Table::pin, FsckPhase::dead, [&](const kv::Row& row) { return check_pin(row); }));
@@ -142,14 +148,18 @@ Result<bool> FsckBranch::step(std::size_t limit) {
   return true;
 }
 
+/// What the accumulators of the branch say.
+Result<FsckState::Usage> FsckBranch::counted_usage() {
+  std::vector<std::string> keys;
+  for (const What what : {What::bytes, What::inodes, What::held, What::trash_bytes,
+                          What::trash_inodes, What::escrow_all})
+    keys.push_back(accumulator_key(s_.branch, InodeId{}, what));
+  const std::vector<std::int64_t> totals = SL_TRY(t_.totals(keys));
+  return FsckState::Usage{totals[0] - totals[5], totals[1], totals[2], totals[3], totals[4]};
+}
+
 Status FsckBranch::start_branch() {
-  const std::vector<std::int64_t> totals =
-      SL_TRY(t_.totals({accumulator_key(s_.branch, InodeId{}, What::bytes),
-                        accumulator_key(s_.branch, InodeId{}, What::inodes),
-                        accumulator_key(s_.branch, InodeId{}, What::held)}));
-  s_.bytes_before = totals[0];
-  s_.inodes_before = totals[1];
-  s_.held_before = totals[2];
+  s_.usage_before = SL_TRY(counted_usage());
   if (head_.state == BranchState::deleting) return {};
   const std::optional<kv::Row> root = SL_TRY(t_.get(inode_key(s_.branch, kRootInode)));
   if (!root) problem("the root directory is missing");
@@ -157,7 +167,7 @@ Status FsckBranch::start_branch() {
 }
 
 Status FsckBranch::check_inode(const kv::Row& row) {
-  ++s_.inodes;
+  ++s_.usage.inodes;
   reply_->set_inodes(reply_->inodes() + 1);
   const InodeId inode{KeyReader(row.key).u64()};
   const Result<InodeRow> decoded = InodeRow::decode(row.value);
@@ -168,8 +178,16 @@ Status FsckBranch::check_inode(const kv::Row& row) {
   return decoded->is_directory() ? check_directory(inode, *decoded) : check_file(inode, *decoded);
 }
 
+void FsckBranch::count_unlinked(InodeId inode) {
+  --s_.usage.inodes;
+  s_.unlinked_inodes += mix64(inode.value);
+}
+
 Status FsckBranch::check_directory(InodeId inode, const InodeRow& row) {
-  if (inode != kRootInode) s_.counted_names += mix64(inode.value);
+  if (row.nlink == 0)
+    count_unlinked(inode);
+  else if (inode != kRootInode)
+    s_.counted_names += mix64(inode.value);
   const DirectoryTotals totals = SL_TRY(read_totals(t_, s_.branch, inode, row));
   if (totals.entries == 0)
     return {};  // Entries beyond the count are found where entries are counted.
@@ -183,11 +201,10 @@ Status FsckBranch::check_directory(InodeId inode, const InodeRow& row) {
 
 Status FsckBranch::check_file(InodeId inode, const InodeRow& row) {
   if (row.nlink == 0) {
-    --s_.inodes;
-    s_.unlinked_inodes += mix64(inode.value);
+    count_unlinked(inode);
   } else {
     s_.counted_names += row.nlink * mix64(inode.value);
-    s_.bytes += static_cast<std::int64_t>(row.bytes);
+    s_.usage.bytes += static_cast<std::int64_t>(row.bytes);
   }
   if (row.nlink > 1) {
     const KeyRange range = names_of(s_.branch, inode);
@@ -446,12 +463,29 @@ Status FsckBranch::close_file() {
 Status FsckBranch::check_unlinked(const kv::Row& row) {
   const UnlinkedKey key = SL_TRY(parse_unlinked_key(row.key));
   s_.unlinked_rows += mix64(key.inode.value);
+  return check_listed(key.inode, "unlinked");
+}
+
+Status FsckBranch::check_trashed(const kv::Row& row) {
+  const TrashedKey key = SL_TRY(parse_trashed_key(row.key));
+  s_.unlinked_rows += mix64(key.inode.value);
+  ++s_.usage.trash_inodes;
+  const Result<TrashedRow> trashed = TrashedRow::decode(row.value);
+  if (trashed.ok())
+    s_.usage.trash_bytes += static_cast<std::int64_t>(trashed->bytes);
+  else
+    problem("what the trash has of " + inode_text(key.inode) + " cannot be read");
+  return check_listed(key.inode, "deleted");
+}
+
+/// An inode that U or B lists has no name.
+Status FsckBranch::check_listed(InodeId inode, const std::string& as) {
   if (head_.state == BranchState::deleting) return {};
-  const std::optional<kv::Row> found = SL_TRY(t_.get(inode_key(s_.branch, key.inode)));
-  const Result<InodeRow> inode = need<InodeRow>(found, "file");
-  if (!inode.ok()) problem(inode_text(key.inode) + " is listed as unlinked but does not exist");
-  if (inode.ok() && inode->nlink != 0) {
-    problem(inode_text(key.inode) + " is listed as unlinked but has " + number(inode->nlink) +
+  const std::optional<kv::Row> found = SL_TRY(t_.get(inode_key(s_.branch, inode)));
+  const Result<InodeRow> row = need<InodeRow>(found, "file");
+  if (!row.ok()) problem(inode_text(inode) + " is listed as " + as + " but does not exist");
+  if (row.ok() && row->nlink != 0) {
+    problem(inode_text(inode) + " is listed as " + as + " but has " + number(row->nlink) +
             " links");
   }
   return {};
@@ -464,7 +498,7 @@ Status FsckBranch::tell_dead(const kv::Row& row) {
     problem("the dead reference to slice " + number(key.slice.value) + " cannot be read");
     return {};
   }
-  s_.held += dead->slice_length;
+  s_.usage.held += dead->slice_length;
   Entry entry;
   entry.slice = key.slice;
   entry.owner = dead->owner;
@@ -507,14 +541,14 @@ void FsckBranch::compare(const char* what, std::int64_t before, std::int64_t now
 }
 
 Result<bool> FsckBranch::check_usage() {
-  const std::vector<std::int64_t> now =
-      SL_TRY(t_.totals({accumulator_key(s_.branch, InodeId{}, What::bytes),
-                        accumulator_key(s_.branch, InodeId{}, What::inodes),
-                        accumulator_key(s_.branch, InodeId{}, What::held)}));
+  const FsckState::Usage now = SL_TRY(counted_usage());
   if (head_.state == BranchState::deleting) return true;
-  compare("bytes in files", s_.bytes_before, now[0], s_.bytes);
-  compare("files and directories", s_.inodes_before, now[1], s_.inodes);
-  compare("bytes held by dead slices", s_.held_before, now[2], s_.held);
+  const FsckState::Usage& before = s_.usage_before;
+  compare("bytes in files", before.bytes, now.bytes, s_.usage.bytes);
+  compare("files and directories", before.inodes, now.inodes, s_.usage.inodes);
+  compare("bytes held by dead slices", before.held, now.held, s_.usage.held);
+  compare("bytes in the trash", before.trash_bytes, now.trash_bytes, s_.usage.trash_bytes);
+  compare("things in the trash", before.trash_inodes, now.trash_inodes, s_.usage.trash_inodes);
   if (s_.counted_names == s_.names && s_.unlinked_inodes == s_.unlinked_rows) return true;
   begin(FsckPhase::locate);
   return false;
@@ -528,7 +562,7 @@ Status FsckBranch::locate(const std::vector<kv::Row>& rows) {
     const InodeId inode{KeyReader(row.key).u64()};
     const Result<InodeRow> decoded = InodeRow::decode(row.value);
     if (!decoded.ok() || inode == kRootInode) continue;
-    if (!decoded->is_directory() && decoded->nlink == 0) {
+    if (decoded->nlink == 0) {
       unlinked.push_back(inode);
       continue;
     }
@@ -559,15 +593,18 @@ Status FsckBranch::locate(const std::vector<kv::Row>& rows) {
 
 Status FsckBranch::locate_unlinked(const std::vector<InodeId>& inodes) {
   std::set<InodeId> left(inodes.begin(), inodes.end());
-  if (const Status done = each_row(t_, table_range(Space::branch, s_.branch, Table::unlinked),
-                                   [&](const kv::Row& row) -> Status {
-                                     left.erase(SL_TRY(parse_unlinked_key(row.key)).inode);
-                                     return {};
-                                   });
-      !done.ok())
-    return done;
+  const auto listed_as_unlinked = [&](const kv::Row& row) -> Status {
+    left.erase(SL_TRY(parse_unlinked_key(row.key)).inode);
+    return {};
+  };
+  const auto listed_in_trash = [&](const kv::Row& row) -> Status {
+    left.erase(SL_TRY(parse_trashed_key(row.key)).inode);
+    return {};
+  };
+  SL_TRY(each_row(t_, table_range(Space::branch, s_.branch, Table::unlinked), listed_as_unlinked));
+  SL_TRY(each_row(t_, table_range(Space::branch, s_.branch, Table::trashed), listed_in_trash));
   for (const InodeId inode : left)
-    problem(inode_text(inode) + " has no links and is not listed as unlinked");
+    problem(inode_text(inode) + " has no links and is neither listed as unlinked nor in the trash");
   return {};
 }
 

@@ -22,12 +22,13 @@ enum class FsckPhase : std::uint8_t {
   xattrs = 4,     // X against I
   chunks = 5,     // S, whose references are told
   unlinked = 6,   // U against I
-  pins = 7,       // O against I and sessions
-  dead = 8,       // T, told
-  reserved = 9,   // W, told, against sessions
-  outcomes = 10,  // R against sessions
-  usage = 11,     // the branch's accumulators; whether names and links fit together at all
-  locate = 12,    // they do not: which inodes it is
+  trashed = 7,    // B against I
+  pins = 8,       // O against I and sessions
+  dead = 9,       // T, told
+  reserved = 10,  // W, told, against sessions
+  outcomes = 11,  // R against sessions
+  usage = 12,     // the branch's accumulators; whether names and links fit together at all
+  locate = 13,    // they do not: which inodes it is
 };
 
 /// Where a check is and what it has summed up: the cursor of fsck_references.
@@ -36,13 +37,15 @@ struct FsckState {
   BranchId branch;
   std::string position;  // last key of the phase that was looked at; empty: none
   // Sums of a hash of each inode, once a name: names that inodes count, names there are; unlinked
-  // inodes, rows of U.
+  // inodes, rows of U and B.
   std::uint64_t counted_names = 0, names = 0;
   std::uint64_t unlinked_inodes = 0, unlinked_rows = 0;
-  std::int64_t bytes = 0, inodes = 0, held = 0;  // recounted
-  std::int64_t bytes_before = 0, inodes_before = 0,
-               held_before = 0;  // accumulators when that began
-  InodeId directory;             // whose entries are being counted
+  struct Usage {
+    std::int64_t bytes = 0, inodes = 0, held = 0, trash_bytes = 0, trash_inodes = 0;
+  };
+  Usage usage;         // recounted
+  Usage usage_before;  // accumulators when that began
+  InodeId directory;   // whose entries are being counted
   std::uint64_t entries = 0, subdirectories = 0;
   InodeId file;  // whose chunks are being added up
   std::uint64_t covered = 0;
@@ -64,6 +67,7 @@ class FsckBranch {
   Result<std::vector<kv::Row>> page(Table table, std::size_t limit);
   void begin(FsckPhase phase);
 
+  Result<FsckState::Usage> counted_usage();
   Status start_branch();
   Status check_inode(const kv::Row& row);
   Status check_directory(InodeId inode, const InodeRow& row);
@@ -84,6 +88,9 @@ class FsckBranch {
   Status close_file();
   Result<std::uint64_t> covered_by(InodeId inode);
 
+  void count_unlinked(InodeId inode);
+  Status check_trashed(const kv::Row& row);
+  Status check_listed(InodeId inode, const std::string& as);
   Status check_unlinked(const kv::Row& row);
   Status tell_dead(const kv::Row& row);
   Status tell_reserved(const kv::Row& row);

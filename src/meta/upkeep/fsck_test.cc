@@ -150,7 +150,8 @@ TEST_F(Fsck, AnUnlinkedFileThatHasLinks) {
 
 TEST_F(Fsck, AFileWithoutLinksThatNobodyWillFree) {
   remove(site.rows(user.branch, Table::unlinked).at(0).key);
-  expect_problem("inode " + std::to_string(gone) + " has no links and is not listed as unlinked");
+  expect_problem("inode " + std::to_string(gone) +
+                 " has no links and is neither listed as unlinked nor in the trash");
 }
 
 TEST_F(Fsck, AnUnlinkedFileThatDoesNotExist) {

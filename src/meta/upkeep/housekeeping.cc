@@ -1,6 +1,6 @@
 // housekeeping: one bounded step of all that nobody waits for. Sessions that fell silent end; what
-// dead ones reserved, held and remembered goes; unlinked files that nobody has open are freed;
-// deleted branches lose their rows.
+// dead ones reserved, held and remembered goes; the trash is emptied when its time has come;
+// unlinked files that nobody has open are freed; deleted branches lose their rows.
 #include <algorithm>
 #include <unordered_map>
 
@@ -9,6 +9,7 @@
 #include "meta/ops/ops.h"
 #include "meta/truncate.h"
 #include "meta/upkeep/drop_branch.h"
+#include "meta/upkeep/empty_trash.h"
 #include "meta/upkeep/leftovers.h"
 #include "meta/upkeep/walk.h"
 
@@ -27,6 +28,7 @@ class Step {
   Status run() {
     keep_first(end_silent_sessions());
     keep_first(clear_dead_session());
+    keep_first(empty_trash(context_, reply_));
     keep_first(free_unlinked());
     keep_first(drop_branches(context_, reply_));
     return first_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "meta/contents.h"
+#include "meta/escrow.h"
 #include "meta/locks/lock_list.h"
 #include "meta/members/attachments.h"
 #include "meta/upkeep/walk.h"
@@ -57,6 +58,7 @@ Status clear_in_branch(Change& change, SessionId session, Cleared* out) {
   const std::vector<kv::Row> pins = SL_TRY(pins_by(change.t, change.branch(), session));
   for (const kv::Row& pin : pins) change.t.del(pin.key);
   const std::size_t locks = SL_TRY(clear_locks(change, session));
+  SL_TRY(return_escrow(change.t, change.branch(), session));
   out->rows = rows.size() + out->outcomes + pins.size() + locks;
   out->more = rows.size() == kReservedPage || out->outcomes == kOutcomePage || locks == kLockRows;
   return {};
