@@ -93,6 +93,9 @@ class FileIo {
   virtual Result<std::uint64_t> read_into(FileKey file, const FileState& known,
                                           std::uint64_t offset, const Landing& out) = 0;
 
+  /// What is set aside of the branch's quota for writes to come goes back: somebody else needs it.
+  virtual void return_escrow(BranchId branch) = 0;
+
   virtual void interrupt(std::uint64_t unique) = 0;
 
   struct Figures {

@@ -74,6 +74,7 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
   Status flush_all(Safety safety) override { return write_back_.flush_branch({}, safety); }
   void discard(FileKey file, std::uint64_t length) override { write_back_.discard(file, length); }
   void invalidate(FileKey file) override { reader_.maps().invalidate(file); }
+  void return_escrow(BranchId branch) override { write_back_.return_escrow(branch); }
   void interrupt(std::uint64_t unique) override { interrupts_.interrupt(unique); }
 
   Figures figures() override {

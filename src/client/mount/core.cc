@@ -111,6 +111,8 @@ void MountCore::unlinked(FileKey file) {
 
 Status MountCore::recall(BranchId branch) { return io_.flush_branch(branch, Safety::accepted); }
 
+void MountCore::escrow_wanted(BranchId branch) { io_.return_escrow(branch); }
+
 void MountCore::gone(BranchId branch) {
   const View* view = views_.of(branch);
   if (view == nullptr) return;

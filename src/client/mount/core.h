@@ -110,6 +110,7 @@ class MountCore final : public Vfs, private SessionListener {
   void unlinked(FileKey file) override;
   Status recall(BranchId branch) override;
   void gone(BranchId branch) override;
+  void escrow_wanted(BranchId branch) override;
 
   // ---- Calls (core.cc) ----
   /// On a branch, under its present attachment; asked again under the next one when it was fenced.

@@ -71,6 +71,7 @@ class FakeFileIo final : public FileIo {
   Status flush_all(Safety) override { return unused(); }
   void discard(FileKey, std::uint64_t) override {}
   void invalidate(FileKey) override {}
+  void return_escrow(BranchId) override {}
   void interrupt(std::uint64_t) override {}
   Figures figures() override { return {}; }
 

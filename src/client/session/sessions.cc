@@ -363,6 +363,8 @@ void Sessions::apply(const pb::HeartbeatReply& reply, SessionId session, Nanosec
   const int unlinked = std::min(reply.unlinked_branch_size(), reply.unlinked_inode_size());
   for (int i = 0; i < unlinked; ++i)
     listener->unlinked({BranchId(reply.unlinked_branch(i)), InodeId(reply.unlinked_inode(i))});
+  for (const pb::AttachmentState& state : reply.attachments())
+    if (state.wants_escrow()) listener->escrow_wanted(BranchId(state.branch()));
   leave_listener();
 }
 

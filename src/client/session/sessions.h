@@ -110,6 +110,8 @@ class SessionListener {
   /// it are dropped.
   virtual Status recall(BranchId branch) = 0;
   virtual void gone(BranchId branch) = 0;
+  /// Somebody else needs what is set aside here of the branch's quota.
+  virtual void escrow_wanted(BranchId branch) = 0;
 };
 
 struct SessionOptions {

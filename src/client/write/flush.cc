@@ -292,6 +292,7 @@ void WriteBack::run_background() {
   while (scope.sleep(Milliseconds(100)).ok()) {
     const Nanoseconds now = system_clock().boot();
     flush_old(now);
+    escrow_.tick(now);
     if (now - last_durable < options_.durable_every) continue;
     last_durable = now;
     if (commits_.load() == durable_.load()) continue;

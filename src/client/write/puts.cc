@@ -35,9 +35,13 @@ Result<std::uint64_t> WriteBack::put(DirtyFile& file, const PutJob& job,
   if (job.pieces.empty()) return std::uint64_t{0};  // inline
   const PendingSlice& slice = *job.slice;
   const BlockId block{file.key.branch, slice.id, job.index};
-  return blocks_.put(
-      {block, options_.layout, slice.attachment.session, slice.attachment.epoch, job.pieces},
-      scope);
+  for (;;) {
+    auto done = blocks_.put(
+        {block, options_.layout, slice.attachment.session, slice.attachment.epoch, job.pieces},
+        scope);
+    const bool full = done.code() == Errc::no_space;
+    if (!full || !reclaim_.worth_another_try(file.key.branch, scope)) return done;
+  }
 }
 
 /// The slice has an id afterwards; whichever of its jobs comes first gets it.

@@ -5,6 +5,12 @@
 #include "client/blocks/patience.h"
 
 namespace starlane::client {
+namespace {
+
+constexpr Nanoseconds kOthersReturn = Milliseconds(500);
+constexpr int kOthersTries = 6;
+
+}  // namespace
 
 WriteBack::WriteBack(MetaService& meta, BlockClient& blocks, Attachments& attachments,
                      Requests& requests, Interrupts& interrupts, std::shared_ptr<Arena> arena,
@@ -20,6 +26,8 @@ WriteBack::WriteBack(MetaService& meta, BlockClient& blocks, Attachments& attach
       commit_bytes_(std::max<std::uint64_t>(arena_->data_bytes() / 4, 1)),
       ids_(meta, [this](auto work) { return later(std::move(work)); }),
       files_(arena_),
+      escrow_(meta, [this](BranchId branch) { return dirty_bytes_of(branch); }, {}),
+      reclaim_(meta, {}),
       commit_pool_({"sl-commit", options.commit_threads, 4096}),
       put_pool_({"sl-put", options.put_threads, 4096}),
       background_([this] { run_background(); }) {}
@@ -40,15 +48,56 @@ bool WriteBack::later(std::function<void(const Interrupts::Scope&)> work) {
 Status WriteBack::write(const FileIo::Write& request) {
   if (request.bytes.empty()) return {};
   const Attachment attachment = SL_TRY(attachments_.attachment(request.file.branch));
+  const bool promised = promise_room(request, attachment);
   const auto file = files_.find_or_add(request.file);
-  SL_TRY(begin_write(*file, request, attachment));
+  const Status written = write_promised(*file, request, attachment);
+  escrow_.published(request.file.branch, request.bytes.size());
+  if (!written.ok() || promised) return written;
+  // Perhaps it takes no room, over data: the server has the last word, and this call tells it.
+  return finish_flush(*file, begin_flush(*file), Safety::accepted, Told::once);
+}
+
+/// False: the quota has no room for these bytes. Nothing else is dirty in the branch then, so that
+/// what fails for want of room fails alone.
+bool WriteBack::promise_room(const FileIo::Write& request, const Attachment& attachment) {
+  const BranchId branch = request.file.branch;
+  const std::uint64_t bytes = request.bytes.size();
+  for (int tries = 0;; ++tries) {
+    if (escrow_.promise(branch, attachment, bytes)) return true;
+    if (tries > kOthersTries || (tries > 0 && !escrow_.others_hold(branch, bytes))) return false;
+    escrow_.published(branch, bytes);
+    if (tries == 0) {  // what was written over data holds room that it will not need
+      static_cast<void>(flush_branch(branch, Safety::accepted));
+    } else {  // they hear of it with their heartbeats, and return what they do not need
+      const Interrupts::Scope scope(interrupts_, 0);
+      static_cast<void>(scope.sleep(kOthersReturn));
+    }
+  }
+}
+
+void WriteBack::return_escrow(BranchId branch) {
+  static_cast<void>(later([this, branch](const Interrupts::Scope&) { escrow_.give_back(branch); }));
+}
+
+std::uint64_t WriteBack::dirty_bytes_of(BranchId branch) {
+  std::uint64_t bytes = 0;
+  for (const auto& file : files_.all(branch)) {
+    MutexLock lock(file->m);
+    bytes += file->parts.bytes();
+  }
+  return bytes;
+}
+
+Status WriteBack::write_promised(DirtyFile& file, const FileIo::Write& request,
+                                 const Attachment& attachment) {
+  SL_TRY(begin_write(file, request, attachment));
   const std::uint32_t flags = request.kill_privileges ? ArenaRecord::kKillPrivileges : 0;
   ByteSpan rest = request.bytes;
   std::uint64_t offset = request.offset;
   while (!rest.empty()) {
     const std::uint64_t in_grid = kBlockSize - offset % kBlockSize;
     const ByteSpan piece = rest.first(std::min<std::uint64_t>(rest.size(), in_grid));
-    SL_TRY(write_piece(*file, offset, piece, flags));
+    SL_TRY(write_piece(file, offset, piece, flags));
     rest = rest.subspan(piece.size());
     offset += piece.size();
   }

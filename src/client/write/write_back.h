@@ -12,6 +12,8 @@
 #include "client/file_io.h"
 #include "client/session/requests.h"
 #include "client/write/dirty_files.h"
+#include "client/write/escrow.h"
+#include "client/write/reclaim.h"
 #include "client/write/slice_ids.h"
 #include "common/thread_pool.h"
 
@@ -50,6 +52,8 @@ class WriteBack {
   Status flush(FileKey file, Safety safety, Told told = Told::once);
   Status flush_branch(BranchId branch, Safety safety);  // of none: all
   void discard(FileKey file, std::uint64_t length);
+  /// Somebody else needs the quota's last bytes.
+  void return_escrow(BranchId branch);
 
   /// What shows of a file's dirty bytes in [begin, end).
   struct Shown {
@@ -65,6 +69,10 @@ class WriteBack {
   std::uint64_t dirty_bytes() const { return arena_->used_bytes(); }
 
  private:
+  bool promise_room(const FileIo::Write& request, const Attachment& attachment);
+  std::uint64_t dirty_bytes_of(BranchId branch);
+  Status write_promised(DirtyFile& file, const FileIo::Write& request,
+                        const Attachment& attachment);
   Status begin_write(DirtyFile& file, const FileIo::Write& request, const Attachment& attachment);
   Status write_piece(DirtyFile& file, std::uint64_t offset, ByteSpan bytes, std::uint32_t flags);
   Status take_room(DirtyFile& file, std::uint64_t offset, std::uint64_t bytes,
@@ -114,6 +122,8 @@ class WriteBack {
   const std::uint64_t commit_bytes_;  // so much put and not committed is committed at once
   SliceIds ids_;
   DirtyFiles files_;
+  Escrow escrow_;
+  Reclaim reclaim_;
   std::atomic<std::uint64_t> jobs_{0};     // puts in flight; a hint for who waits for room
   std::atomic<std::uint64_t> commits_{0};  // ordered ones that returned; pairs with durable_
   std::atomic<std::uint64_t> durable_{0};  // of those
