@@ -22,6 +22,7 @@ Keeper::Keeper(MetaService& meta, BlockService& blocks, const Clock& clock, Opti
       options_(std::move(options)),
       blocks_(blocks, options_.remove_threads),
       merger_(meta, blocks_),
+      scrubber_(meta, blocks, clock, options_.scrub),
       nonce_("keeper-" + std::to_string(random_seed())) {}
 
 Keeper::~Keeper() { stop(); }
@@ -115,6 +116,7 @@ Result<bool> Keeper::run_round() {
     keep_first(&first, keep_house(&more));
     keep_first(&first, remove_dead(&more));
     keep_first(&first, merge_long(&more));
+    keep_first(&first, scrub());
   }
   if (first.code() == Errc::fenced) session_ = SessionId();
   note(first, more);
@@ -224,6 +226,15 @@ Status Keeper::merge_long(bool* more) {
   long_cursor_ = chunks.cursor();
   if (!long_cursor_.empty()) *more = true;
   return first;
+}
+
+Status Keeper::scrub() {
+  std::vector<TargetId> targets;
+  for (const Target& target : blocks_.map().targets) targets.push_back(target.id);
+  const Status done = scrubber_.step(call(), targets);
+  MutexLock lock(m_);
+  figures_.scrub = scrubber_.figures();
+  return done;
 }
 
 void Keeper::note(const Status& status, bool more) {

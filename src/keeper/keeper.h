@@ -1,7 +1,7 @@
 // The keeper: background work as an ordinary client of metadata and block servers. It ends dead
-// sessions, frees what was unlinked, removes the blocks of dead slices and merges long lists of
-// slices. Every step may be cut short and is done again; several keepers may run at once. Any
-// thread may call anything; run_once calls take turns.
+// sessions, frees what was unlinked, removes the blocks of dead slices, merges long lists of slices
+// and reads blocks back. Every step may be cut short and is done again; several keepers may run at
+// once. Any thread may call anything; run_once calls take turns.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "keeper/merger.h"
+#include "keeper/scrubber.h"
 #include "keeper/slice_blocks.h"
 #include "proto/block_service.h"
 #include "proto/meta_service.h"
@@ -25,6 +26,7 @@ struct Options {
   std::uint32_t merges_per_run = 16;            // chunks
   std::uint64_t merge_bytes_per_run = 256_MiB;  // written; the chunk that goes beyond is finished
   std::uint32_t remove_threads = 8;
+  ScrubOptions scrub;
   Milliseconds call_timeout{60'000};
 };
 
@@ -40,6 +42,7 @@ struct Figures {
   std::uint64_t orphan_slices = 0;
   std::uint64_t forgotten_outcomes = 0;
   std::uint64_t removed_rows = 0;
+  Scrubber::Figures scrub;
   bool behind = false;       // the last run left work
   std::string last_failure;  // empty: the last run had none
 };
@@ -73,6 +76,7 @@ class Keeper {
   Status remove_dead(bool* more);
   Status remove_some(const pb::DeadSlicesReply& dead);
   Status merge_long(bool* more);
+  Status scrub();
   Result<bool> run_round();
   void take_turn() SL_EXCLUDES(m_);
   void end_turn() SL_EXCLUDES(m_);
@@ -86,6 +90,7 @@ class Keeper {
   // Of whoever has the turn.
   SliceBlocks blocks_;
   Merger merger_;
+  Scrubber scrubber_;
   SessionId session_;
   Nanoseconds renewed_{0};
   Nanoseconds renew_every_{0};

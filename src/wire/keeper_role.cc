@@ -33,6 +33,9 @@ class KeeperRole final : public Role {
                           {"freed_inodes", f.freed_inodes},
                           {"expired_sessions", f.expired_sessions},
                           {"orphan_slices", f.orphan_slices},
+                          {"scrubbed_blocks", f.scrub.blocks},
+                          {"scrubbed_bytes", f.scrub.bytes},
+                          {"damaged_blocks", f.scrub.damaged},
                           {"behind", f.behind},
                           {"last_failure", f.last_failure}}
         .dump();
@@ -53,6 +56,14 @@ class KeeperRole final : public Role {
                 f.expired_sessions);
     out.counter("starlane_keeper_orphan_slices_total", "Slices of dead sessions removed",
                 f.orphan_slices);
+    out.counter("starlane_keeper_scrubbed_blocks_total", "Blocks read back and checked",
+                f.scrub.blocks);
+    out.counter("starlane_keeper_scrubbed_bytes_total", "Bytes read back and checked",
+                f.scrub.bytes);
+    out.counter("starlane_keeper_damaged_blocks_total", "Blocks that failed their check",
+                f.scrub.damaged);
+    out.counter("starlane_keeper_scrubs_total", "Targets read back from end to end",
+                f.scrub.passes);
     out.gauge("starlane_keeper_behind", "1: the last round left work", f.behind ? 1 : 0);
   }
 
@@ -73,6 +84,8 @@ Result<std::unique_ptr<Role>> start_keeper(Network& network, MetaService& meta,
   keeper::Options keeper;
   keeper.host = host_name();
   keeper.pace = Milliseconds(options.interval_ms);
+  keeper.scrub.bytes_per_second = options.scrub_bytes_per_second;
+  keeper.scrub.interval = std::chrono::hours(24) * options.scrub_days;
   return std::unique_ptr<Role>(new KeeperRole(network, meta, keeper));
 }
 

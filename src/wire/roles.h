@@ -50,6 +50,8 @@ struct MountOptions {
 
 struct KeeperOptions {
   std::uint32_t interval_ms = 500;
+  std::uint64_t scrub_bytes_per_second = 32_MiB;  // of a target; 0: only when it is wanted
+  std::uint32_t scrub_days = 7;                   // from one pass to the next
 };
 
 /// A running role. Destroying it stops it at once; `stop` stops it well.
