@@ -6,9 +6,11 @@ int main(int argc, char** argv) {
   starlane::cli::add_running_commands(program);
   starlane::cli::add_status_command(program);
   starlane::cli::add_volume_commands(program);
+  starlane::cli::add_trash_commands(program);
   starlane::cli::add_dataset_commands(program);
   starlane::cli::add_warm_command(program);
   starlane::cli::add_fsck_command(program);
+  starlane::cli::add_scrub_command(program);
   starlane::cli::add_bench_command(program);
   starlane::cli::add_stats_command(program);
   starlane::cli::add_profile_command(program);

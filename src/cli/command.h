@@ -48,6 +48,8 @@ class Program {
 void add_running_commands(Program& program);  // up down mount umount meta store keeper
 void add_status_command(Program& program);
 void add_volume_commands(Program& program);
+void add_trash_commands(Program& program);
+void add_scrub_command(Program& program);
 void add_dataset_commands(Program& program);
 void add_warm_command(Program& program);
 void add_fsck_command(Program& program);

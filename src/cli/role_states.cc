@@ -33,6 +33,37 @@ json target_of(wire::Connection& connection, const pb::Target& target) {
   return out;
 }
 
+/// What volumes hold, by why it is held.
+json usage_of(const pb::ListVolumesReply& volumes) {
+  std::uint64_t live = 0, trash = 0, held = 0, escrow = 0;
+  for (const pb::Volume& volume : volumes.volumes()) {
+    live += volume.live_bytes();
+    trash += volume.trash_bytes();
+    held += volume.held_bytes();
+    escrow += volume.escrow_bytes();
+  }
+  return {
+      {"live_bytes", live}, {"trash_bytes", trash}, {"held_bytes", held}, {"escrow_bytes", escrow}};
+}
+
+Status add_scrubs(MetaService& meta, json* targets) {
+  pb::ScrubStates states;
+  SL_TRY(meta.scrub_states({}, {}, &states));
+  for (const pb::ScrubState& state : states.targets()) {
+    const bool under_way =
+        state.started().seconds() > state.finished().seconds() || !state.cursor().empty();
+    for (json& target : *targets)
+      if (target.value("id", 0u) == state.target())
+        target["scrub"] = {{"under_way", under_way},
+                           {"wanted", state.wanted()},
+                           {"finished", state.finished().seconds()},
+                           {"blocks", state.blocks()},
+                           {"bytes", state.bytes()},
+                           {"damaged", state.damaged()}};
+  }
+  return {};
+}
+
 }  // namespace
 
 json role_states(const wire::Site& site) {
@@ -63,6 +94,8 @@ Result<json> site_status(wire::Connection& connection) {
     stored += out["targets"].back().value("stored_bytes", std::uint64_t{0});
   }
   out["stored_bytes"] = stored;
+  out["usage"] = usage_of(volumes);
+  SL_TRY(add_scrubs(connection.meta(), &out["targets"]));
   for (const pb::SessionInfo& session : sessions.sessions())
     out["sessions"].push_back({{"id", session.session()},
                                {"host", session.host()},

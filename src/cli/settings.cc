@@ -172,6 +172,20 @@ void add_settings(CLI::App& command, RoleKind role, Settings& settings) {
           ->check(CLI::Range(10, 600'000))
           ->capture_default_str()
           ->group(group);
+      command
+          .add_option(
+              "--scrub-rate", settings.keeper.scrub_bytes_per_second,
+              "Most bytes a second read back of each target, as 32MiB; 0: only by `starlane "
+              "scrub`")
+          ->transform(CLI::AsSizeValue(false))
+          ->capture_default_str()
+          ->group(group);
+      command
+          .add_option("--scrub-days", settings.keeper.scrub_days,
+                      "From the end of one reading of all blocks to the next")
+          ->check(CLI::Range(1, 3'650))
+          ->capture_default_str()
+          ->group(group);
   }
 }
 

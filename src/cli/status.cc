@@ -1,4 +1,5 @@
 // status: what runs, what it holds, and which fast paths are on.
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/command.h"
@@ -10,15 +11,40 @@ namespace {
 
 using nlohmann::json;
 
+/// When a target's blocks were last read back, and how far that is.
+std::string scrub_text(const json& target) {
+  const json scrub = target.value("scrub", json::object());
+  const std::uint64_t blocks = target.value("blocks", std::uint64_t{0});
+  const std::string damaged =
+      scrub.value("damaged", std::uint64_t{0}) == 0
+          ? ""
+          : ", " + human_count(scrub.value("damaged", std::uint64_t{0})) + " damaged";
+  if (scrub.empty()) return "-";
+  if (scrub.value("under_way", false))
+    return human_count(scrub.value("blocks", std::uint64_t{0})) + " of " + human_count(blocks) +
+           damaged;
+  const auto ago = system_clock().wall().seconds - scrub.value("finished", std::int64_t{0});
+  return human_duration(std::chrono::seconds(std::max<std::int64_t>(ago, 0))) + " ago" + damaged;
+}
+
+void print_usage(const json& status) {
+  const json usage = status.value("usage", json::object());
+  std::printf("volumes: %s live, %s in the trash, %s freed and not yet removed\n",
+              human_bytes(usage.value("live_bytes", std::uint64_t{0})).c_str(),
+              human_bytes(usage.value("trash_bytes", std::uint64_t{0})).c_str(),
+              human_bytes(usage.value("held_bytes", std::uint64_t{0})).c_str());
+}
+
 void print_targets(const json& status) {
-  Table targets({"TARGET", "STORED", "FREE", "BLOCKS", "STATE", "DEVICE", "DIRECTORY"});
+  Table targets(
+      {"TARGET", "STORED", "FREE", "BLOCKS", "STATE", "READ BACK", "DEVICE", "DIRECTORY"});
   for (const json& target : status["targets"])
     targets.add({std::to_string(target.value("id", 0)),
                  human_bytes(target.value("stored_bytes", std::uint64_t{0})),
                  human_bytes(target.value("free_bytes", std::uint64_t{0})),
                  human_count(target.value("blocks", std::uint64_t{0})),
                  target.contains("problem") ? "cannot be reached" : target.value("state", ""),
-                 target.value("device", "-"),
+                 scrub_text(target), target.value("device", "-"),
                  target.value("directory", target.value("endpoint", ""))});
   std::printf("\n%s", targets.render().c_str());
 }
@@ -38,6 +64,7 @@ void print(const json& status) {
               styled("site " + status.value("cluster", ""), Style::bold).c_str(),
               status.value("volumes", 0), status.value("data_sets", 0),
               human_bytes(status.value("stored_bytes", std::uint64_t{0})).c_str());
+  print_usage(status);
   print_targets(status);
   print_sessions(status);
   const json roles = status.value("roles", json::object());

@@ -1,7 +1,8 @@
-// volume create|list|show|delete.
+// volume create|list|show|quota|delete.
 #include <unistd.h>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/terminal.h"
@@ -19,6 +20,11 @@ nlohmann::json to_json(const pb::Volume& volume) {
           {"inodes", volume.inodes()},
           {"quota_bytes", volume.quota_bytes()},
           {"quota_inodes", volume.quota_inodes()},
+          {"escrow_bytes", volume.escrow_bytes()},
+          {"trash_bytes", volume.trash_bytes()},
+          {"trash_inodes", volume.trash_inodes()},
+          {"trash_seconds", volume.trash_seconds()},
+          {"trash_min_age_seconds", volume.trash_min_age_seconds()},
           {"sessions", volume.sessions()},
           {"state", volume.state()}};
 }
@@ -32,16 +38,22 @@ void print_volume(const pb::Volume& volume) {
   std::printf("  state      %s\n", volume.state().c_str());
   std::printf("  live       %s in %s inodes\n", human_bytes(volume.live_bytes()).c_str(),
               human_count(volume.inodes()).c_str());
+  std::printf("  trash      %s in %s inodes\n", human_bytes(volume.trash_bytes()).c_str(),
+              human_count(volume.trash_inodes()).c_str());
   std::printf("  held       %s (freed, not yet removed)\n",
               human_bytes(volume.held_bytes()).c_str());
   std::printf("  quota      %s, inodes %s\n",
               limit_text(volume.quota_bytes(), human_bytes(volume.quota_bytes())).c_str(),
               limit_text(volume.quota_inodes(), human_count(volume.quota_inodes())).c_str());
+  std::printf("  set aside  %s (of the quota, for who writes now)\n",
+              human_bytes(volume.escrow_bytes()).c_str());
   std::printf("  sessions   %u\n", volume.sessions());
 }
 
 struct Arguments {
   std::string name;
+  std::optional<std::uint64_t> bytes;  // of `quota`
+  std::optional<std::uint64_t> inodes;
   std::uint64_t quota_bytes = 0;
   std::uint64_t quota_inodes = 0;
   bool force = false;
@@ -101,6 +113,24 @@ Status show(Program& program, const Arguments& arguments) {
   return {};
 }
 
+Status set_quota(Program& program, const Arguments& arguments) {
+  if (!arguments.bytes && !arguments.inodes)
+    return Status(Errc::invalid,
+                  "say what the quota is: --bytes 100GiB, --inodes 1000000, 0: none");
+  const auto connection = SL_TRY(program.connect());
+  pb::VolumeSettings settings;
+  settings.set_name(arguments.name);
+  if (arguments.bytes) settings.set_quota_bytes(*arguments.bytes);
+  if (arguments.inodes) settings.set_quota_inodes(*arguments.inodes);
+  pb::Volume volume;
+  SL_TRY(connection->meta().volume_set({}, settings, &volume));
+  if (program.globals().json)
+    std::printf("%s\n", to_json(volume).dump().c_str());
+  else
+    print_volume(volume);
+  return {};
+}
+
 Status remove(Program& program, const Arguments& arguments) {
   const auto connection = SL_TRY(program.connect());
   pb::VolumeRequest request;
@@ -134,6 +164,16 @@ void add_volume_commands(Program& program) {
   command = program.add(*group, "show", "One volume in full", "",
                         [&program, arguments] { return show(program, *arguments); });
   command->add_option("name", arguments->name)->required();
+  command =
+      program.add(*group, "quota", "Sets the most that a volume may hold, whatever it holds now",
+                  "  starlane volume quota work --bytes 1TiB --inodes 10000000\n"
+                  "  starlane volume quota work --bytes 0      no limit\n"
+                  "What is in the trash does not count. A write beyond it is answered EDQUOT.\n",
+                  [&program, arguments] { return set_quota(program, *arguments); });
+  command->add_option("name", arguments->name)->required();
+  command->add_option("--bytes", arguments->bytes, "Most bytes, as 100GiB; 0: no limit")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--inodes", arguments->inodes, "Most files and directories; 0: no limit");
   command = program.add(*group, "delete", "Deletes a volume and all that is in it", "",
                         [&program, arguments] { return remove(program, *arguments); });
   command->add_option("name", arguments->name)->required();
