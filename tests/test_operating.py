@@ -131,6 +131,33 @@ def test_a_full_disk_is_enospc_and_deletes_still_work(make_site):
         subprocess.run(["umount", "-l", str(small)], check=False)
 
 
+def test_a_disk_full_of_trash_takes_new_files(make_site):
+    if os.geteuid() != 0:
+        pytest.skip("a small file system needs root")
+    site = make_site()
+    small = site.directory / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192m", "none", str(small)], check=True)
+    try:
+        site.options = ["--store-dir", str(small / "store")]
+        site.up()
+        volume = site.volume()
+        site.run("trash", "keep", "work", "1d", "--min-age", "0s")
+        for n in range(60):  # twice what the disk holds
+            data = os.urandom(6 * MIB)
+            (volume / "f").write_bytes(data)
+            assert (volume / "f").read_bytes() == data, n
+            (volume / "f").unlink()
+        assert 0 < site.json("volume", "show", "work")["trash_inodes"] < 40
+        newest = max(site.json("trash", "list", "work"), key=lambda item: item["deleted"])
+        site.run("trash", "restore", "work", "--id", str(newest["id"]))
+        assert (volume / "f").read_bytes() == data, "the oldest went, the newest is there"
+        assert site.fsck()["problems"] == []
+        assert site.down() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=False)
+
+
 def test_an_unmount_from_outside_ends_it_well(make_site):
     site = make_site()
     site.up()
