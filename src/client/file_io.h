@@ -88,10 +88,11 @@ class FileIo {
   /// Cached maps of the file are read again at the next use (truncate, a remote change).
   virtual void invalidate(FileKey file) = 0;
 
-  /// Straight into `out`, past the block cache: how the node cache fills. All, or an error; may be
-  /// less at end of file.
+  /// Straight into `out`, past the block cache: how the node cache fills, and programs that bring
+  /// their own memory. All, or an error; may be less at end of file.
   virtual Result<std::uint64_t> read_into(FileKey file, const FileState& known,
-                                          std::uint64_t offset, const Landing& out) = 0;
+                                          std::uint64_t offset, const Landing& out,
+                                          std::uint64_t unique) = 0;
 
   /// What is set aside of the branch's quota for writes to come goes back: somebody else needs it.
   virtual void return_escrow(BranchId branch) = 0;

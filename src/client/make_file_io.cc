@@ -50,8 +50,8 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
   }
 
   Result<std::uint64_t> read_into(FileKey file, const FileState& known, std::uint64_t offset,
-                                  const Landing& out) override {
-    const Interrupts::Scope scope(interrupts_, 0);
+                                  const Landing& out, std::uint64_t unique) override {
+    const Interrupts::Scope scope(interrupts_, unique);
     for (int tries = 0;; ++tries) {
       auto count = try_read_into({file, known, offset, offset + out.size()}, out, scope);
       if (count.code() != Errc::not_found || tries == kGoneTries)

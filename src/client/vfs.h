@@ -214,6 +214,12 @@ class Vfs {
   }
   virtual Result<std::vector<Piece>> read(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                           std::uint32_t length) = 0;
+  /// Straight into the caller's memory, past what is cached: how much; less than `out` at the end
+  /// of file only. For front ends in the application's own process.
+  virtual Result<std::uint64_t> read_into(const Caller&, std::uint64_t /*handle*/,
+                                          std::uint64_t /*offset*/, MutableByteSpan /*out*/) {
+    return Status(Errc::unsupported, "no reads into memory of one's own");
+  }
   /// All of it, or an error. The bytes are the caller's again when it returns.
   virtual Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                       ByteSpan bytes, const WriteOptions& options) = 0;

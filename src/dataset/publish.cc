@@ -50,8 +50,8 @@ Result<ContentHash> hash_stored(const ImageAccess& image, InodeId inode,
   ContentHasher hasher;
   for (std::uint64_t at = 0; at < state.length;) {
     const auto piece = std::min<std::uint64_t>(buffer.size(), state.length - at);
-    const std::uint64_t got = SL_TRY(
-        image.io.read_into({image.branch, inode}, state, at, MutableByteSpan(buffer).first(piece)));
+    const std::uint64_t got = SL_TRY(image.io.read_into({image.branch, inode}, state, at,
+                                                        MutableByteSpan(buffer).first(piece), 0));
     if (got != piece) return Status(Errc::corrupt, "a stored file is shorter than its length says");
     hasher.update(ByteSpan(buffer).first(piece));
     options.advance(piece);

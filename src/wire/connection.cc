@@ -1,5 +1,7 @@
 #include "wire/connection.h"
 
+#include <unistd.h>
+
 #include "client/make_file_io.h"
 #include "wire/roles.h"
 
@@ -10,6 +12,11 @@ constexpr Nanoseconds kFirstAnswer = std::chrono::seconds(3);
 constexpr Nanoseconds kSessionPatience = std::chrono::seconds(30);
 
 }  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
 
 Address address_of(const Site& site) { return {site.endpoint("meta"), site.key_file().string()}; }
 

@@ -74,11 +74,6 @@ class KeeperRole final : public Role {
 
 }  // namespace
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
-}
-
 Result<std::unique_ptr<Role>> start_keeper(Network& network, MetaService& meta,
                                            const KeeperOptions& options) {
   keeper::Options keeper;

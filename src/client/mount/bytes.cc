@@ -35,6 +35,13 @@ Result<std::vector<Piece>> MountCore::read(const Caller& caller, std::uint64_t i
   return io_.read(handle->file->key, state, offset, length, handle->streams.get(), caller.unique);
 }
 
+Result<std::uint64_t> MountCore::read_into(const Caller& caller, std::uint64_t id,
+                                           std::uint64_t offset, MutableByteSpan out) {
+  const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
+  SL_TRY(check_locks(*handle));
+  return io_.read_into(handle->file->key, handle->file->state(), offset, out, caller.unique);
+}
+
 // ---- Writing ----
 
 Status MountCore::write_here(FileHandle& handle, const FileIo::Write& request) {

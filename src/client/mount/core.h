@@ -62,6 +62,8 @@ class MountCore final : public Vfs, private SessionListener {
                          std::uint32_t flags) override;
   Result<Created> create_unnamed(const Caller&, Node directory, std::uint32_t mode,
                                  std::uint32_t flags) override;
+  Result<std::uint64_t> read_into(const Caller&, std::uint64_t handle, std::uint64_t offset,
+                                  MutableByteSpan out) override;
   Result<std::vector<Piece>> read(const Caller&, std::uint64_t handle, std::uint64_t offset,
                                   std::uint32_t length) override;
   Result<std::uint32_t> write(const Caller&, std::uint64_t handle, std::uint64_t offset,

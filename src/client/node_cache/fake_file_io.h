@@ -28,7 +28,7 @@ class FakeFileIo final : public FileIo {
   std::atomic<int> fail_next{0};
 
   Result<std::uint64_t> read_into(FileKey file, const FileState& known, std::uint64_t offset,
-                                  const Landing& out) override {
+                                  const Landing& out, std::uint64_t) override {
     while (blocked.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (delay_us.load() > 0)
       std::this_thread::sleep_for(std::chrono::microseconds(delay_us.load()));

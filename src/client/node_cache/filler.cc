@@ -160,7 +160,7 @@ Status Filler::read(const Chunk& chunk, std::vector<std::byte>& buffer) {
   if (!fill.target_) buffer.resize(options_.chunk_bytes);
   const Landing out = fill.target_ ? fill.target_->landing(chunk.offset, chunk.length)
                                    : Landing(MutableByteSpan(buffer).first(chunk.length));
-  const std::uint64_t got = SL_TRY(io_.read_into(fill.file_, fill.version_, chunk.offset, out));
+  const std::uint64_t got = SL_TRY(io_.read_into(fill.file_, fill.version_, chunk.offset, out, 0));
   if (got != chunk.length) return Status(Errc::stale, "the file is shorter than its version says");
   if (!fill.target_) push(chunk, out.bytes());
   return {};

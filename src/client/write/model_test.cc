@@ -104,7 +104,7 @@ class Model {
     std::string got(1 + rng.below(2 << 20), 'x');
     const auto count =
         rig_.io->read_into(file.key, rig_.known(file.key), offset,
-                           std::as_writable_bytes(std::span(got.data(), got.size())));
+                           std::as_writable_bytes(std::span(got.data(), got.size())), 0);
     if (!count.ok()) return expect_ok(count.status(), "read_into");
     const std::string want =
         offset < file.bytes.size() ? file.bytes.substr(offset, got.size()) : "";
