@@ -38,7 +38,8 @@ class Change(c.Structure):
 
 class Volume(c.Structure):
     _fields_ = [("size", c.c_uint32), ("sessions", c.c_uint32), ("live_bytes", c.c_uint64), ("inodes", c.c_uint64),
-                ("quota_bytes", c.c_uint64), ("quota_inodes", c.c_uint64), ("name", c.c_char * 64)]
+                ("quota_bytes", c.c_uint64), ("quota_inodes", c.c_uint64), ("name", c.c_char * 64),
+                ("deleting", c.c_uint32), ("reserved", c.c_uint32)]
 
 
 class Dataset(c.Structure):

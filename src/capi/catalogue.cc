@@ -27,6 +27,7 @@ void fill(const pb::Volume& volume, sl_volume* out) {
   out->quota_bytes = volume.quota_bytes();
   out->quota_inodes = volume.quota_inodes();
   copy_text(volume.name(), out->name);
+  out->deleting = volume.state() == "deleting" ? 1 : 0;
 }
 
 void fill(const pb::Image& image, sl_dataset* out) {

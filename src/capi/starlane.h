@@ -10,10 +10,9 @@
  *   -EINVAL     a null pointer, a struct whose `size` this library does not know, a bad path
  *   -ENOMEM     no memory
  *   -ECHILD     the client was made before a fork(), and this is the child: connect again there
- *   -ETIMEDOUT  sl_options.patience_ms passed while a server was away (volume and data-set calls have
- *               no such limit)
- *   -EINTR      sl_interrupt() was called while the call waited
- *   -EIO        the bytes cannot be had, or a written byte was lost: the sentence says which
+ *   -ETIMEDOUT  sl_options.patience_ms passed while a server was away (volume and data-set calls
+ * have no such limit) -EINTR      sl_interrupt() was called while the call waited -EIO        the
+ * bytes cannot be had, or a written byte was lost: the sentence says which
  *
  * Threads: every call may be made by any thread, also on one object, but for the closing calls
  * (sl_disconnect, sl_close, sl_batch_free, sl_listing_close, sl_watch_close), which must be the
@@ -217,6 +216,8 @@ typedef struct sl_volume {
   uint64_t live_bytes, inodes;
   uint64_t quota_bytes, quota_inodes; /* 0: none */
   char name[64];
+  uint32_t deleting; /* 1: it was deleted, and its space is returning */
+  uint32_t reserved;
 } sl_volume;
 
 /* name: 1 to 63 of a-z 0-9 . _ -. -EEXIST. */

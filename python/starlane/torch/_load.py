@@ -14,7 +14,7 @@ import pickle
 from typing import Any
 
 import torch
-from torch import _weights_only_unpickler
+from torch import _weights_only_unpickler, serialization
 
 from starlane import devices
 from starlane.torch import _device, _zip
@@ -25,6 +25,7 @@ from starlane.torch._transfer import THREADS, Chunk, Transfer, cut
 from starlane.torch.report import Report, reporting
 
 MapLocation = Any  # as torch.load: a device, a callable, a table of locations, or None
+_serialization: Any = serialization  # which has no types
 _PAGE = 4096
 _MOST_ALIGNMENT = 1 << 20
 _HEADER_GAP, _HEADER_RUN = 1 << 16, 1 << 20  # local headers nearer to each other are read together, up to so much
@@ -155,7 +156,7 @@ def unpickle(checkpoint: Checkpoint, storage: collections.abc.Callable[[str, int
     """torch's own rebuilding. pickle.UnpicklingError: the file asks for more than tensors and plain values."""
     module: Any = _weights_only_unpickler if weights_only else pickle
     try:
-        return torch.serialization._load(Records(checkpoint, storage), map_location, module, weights_only=weights_only,
+        return _serialization._load(Records(checkpoint, storage), map_location, module, weights_only=weights_only,
                                          encoding="utf-8")
     except pickle.UnpicklingError as failure:
         if not weights_only:
@@ -261,7 +262,7 @@ def _load_to_host(checkpoint: Checkpoint, map_location: MapLocation, weights_onl
     chunks = cut(checkpoint.source, checkpoint.first, arena.address + skipped, length - skipped, arena) if length else []
     with Transfer(chunks, threads) as transfer:
         landing = _Landing(checkpoint, transfer, arena)
-        restore = torch.serialization._get_restore_location(map_location)
+        restore = _serialization._get_restore_location(map_location)
 
         def restored(storage: torch.UntypedStorage, location: str) -> Any:
             if map_location is None and location == "cpu":

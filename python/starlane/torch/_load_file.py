@@ -36,7 +36,8 @@ class Shard:
 def open_shards(paths: Paths) -> collections.abc.Iterator[list[Shard]]:
     """All of them, checked; FormatError: a name is in two."""
     with contextlib.ExitStack() as stack:
-        shards, seen = [], {}
+        shards: list[Shard] = []
+        seen: dict[str, str] = {}
         for path in paths_of(paths):
             source = open_source(path)
             stack.callback(source.close)
@@ -66,7 +67,7 @@ def load_file(paths: Paths, device: str | torch.device | devices.Fake = "cpu", p
     (on one host the mount's node cache sees to that without a group). Tensors own their memory, one piece a file.
     Errors: OSError, FormatError, MemoryError, RuntimeError of torch; in a group all ranks fail if one does."""
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    with reporting("load_file", ", ".join(map(os.fspath, paths))) as report, contextlib.ExitStack() as stack:
+    with reporting("load_file", ", ".join(os.fspath(path) for path in paths)) as report, contextlib.ExitStack() as stack:
         with report.phase("open"):
             shards = stack.enter_context(open_shards(paths))
         report.tensors = sum(len(shard.header.tensors) for shard in shards)

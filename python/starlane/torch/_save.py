@@ -27,6 +27,7 @@ from starlane.torch._transfer import THREADS
 from starlane.torch._zip import LOCAL, Record
 from starlane.torch.report import reporting
 
+_serialization: Any = torch.serialization  # which has no types
 _CHUNK = 4 << 20
 _SMALL = 256 << 10  # storages up to this are gathered into larger writes
 _MOST_PENDING = 512 << 20  # bytes that wait to be written: what torch copied from a device lives until then
@@ -362,7 +363,7 @@ def save(obj: Any, path: str | os.PathLike[str], *, durable: bool = True, checks
         try:
             writer = _Writer(pathlib.PurePosixPath(name).stem or "archive", sink, workers, checksum)
             with report.phase("pickle"):
-                torch.serialization._save(obj, writer, pickle, pickle_protocol, False)
+                _serialization._save(obj, writer, pickle, pickle_protocol, False)
             with report.phase("write"):
                 writer.finish()
             with report.phase("publish"):

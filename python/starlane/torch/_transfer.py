@@ -59,6 +59,9 @@ class Transfer:
             starts, numbers = self._places.setdefault(id(chunk.source), ([], []))
             starts.append(chunk.offset)
             numbers.append(number)
+        if len(chunks) == 1:
+            self._work()  # nothing to do at once with it
+            return
         for _ in range(min(threads, len(chunks))):
             threading.Thread(target=self._work, name="starlane-load", daemon=True).start()
 
