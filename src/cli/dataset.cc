@@ -1,10 +1,14 @@
-// dataset publish|list|show|verify|delete.
+// dataset publish|list|show|files|verify|delete.
+#include <sys/stat.h>
+
+#include <cinttypes>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "dataset/image_tree.h"
 #include "dataset/publish.h"
 
 namespace starlane::cli {
@@ -137,6 +141,26 @@ Status show(Program& program, const Arguments& arguments) {
   return {};
 }
 
+/// Without a mount: a call for each thousand entries.
+Status files(Program& program, const Arguments& arguments) {
+  const auto connection = SL_TRY(program.connect());
+  const auto files = SL_TRY(wire::FileConnection::open(*connection, "list " + arguments.name));
+  const BranchId branch = SL_TRY(files->attach_image(arguments.name, arguments.version));
+  dataset::ImageTree tree({files->meta(), files->io(), files->sessions(), branch});
+  auto all = nlohmann::json::array();
+  SL_TRY(tree.walk([&](const std::string& path, const pb::Attributes& attributes) {
+    if (!S_ISREG(attributes.mode())) return;
+    if (program.globals().json)
+      all.push_back({{"path", path}, {"bytes", attributes.length()}});
+    else
+      std::printf("%12" PRIu64 "  %s\n", attributes.length(), path.c_str());
+  }));
+  // A name may be any bytes; JSON is not: what is not UTF-8 is replaced.
+  if (program.globals().json)
+    std::printf("%s\n", all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  return {};
+}
+
 Status verify(Program& program, const Arguments& arguments) {
   const Nanoseconds started = system_clock().boot();
   const auto connection = SL_TRY(program.connect());
@@ -208,6 +232,8 @@ void add_dataset_commands(Program& program) {
   program.add(*group, "list", "Lists the data sets", "", [&program] { return list(program); });
   with_name(program.add(*group, "show", "One version in full", "",
                         [&program, arguments] { return show(program, *arguments); }));
+  with_name(program.add(*group, "files", "Every file of a version, with its bytes", "",
+                        [&program, arguments] { return files(program, *arguments); }));
   command = program.add(*group, "verify", "Reads a version back and compares its digest", "",
                         [&program, arguments] { return verify(program, *arguments); });
   with_name(command);

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <deque>
+
 namespace starlane::dataset {
 namespace {
 
@@ -107,6 +109,27 @@ Result<pb::ReadDirectoryReply> ImageTree::list(InodeId directory, const std::str
   pb::ReadDirectoryReply reply;
   SL_TRY(image_.meta.read_directory({}, request, &reply));
   return reply;
+}
+
+Status ImageTree::walk(
+    const std::function<void(const std::string& path, const pb::Attributes&)>& visit) {
+  std::deque<std::pair<std::string, InodeId>> queue{{"", kRootInode}};
+  while (!queue.empty()) {
+    const auto [path, inode] = queue.front();
+    queue.pop_front();
+    std::string after;
+    for (bool end = false; !end;) {
+      const pb::ReadDirectoryReply page = SL_TRY(list(inode, after));
+      for (const pb::DirectoryEntry& entry : page.entries()) {
+        after = entry.name();
+        const std::string at = path.empty() ? after : path + "/" + after;
+        if (S_ISDIR(entry.attributes().mode())) queue.emplace_back(at, InodeId(entry.inode()));
+        visit(at, entry.attributes());
+      }
+      end = page.end() || page.entries().empty();
+    }
+  }
+  return {};
 }
 
 }  // namespace starlane::dataset

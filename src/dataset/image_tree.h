@@ -1,6 +1,7 @@
 // An image's branch as a tree of paths: the few metadata calls that publishing and verifying need.
 // Any thread.
 #pragma once
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,8 @@ class ImageTree {
   Result<std::string> link_target(InodeId inode);
   /// One page of a directory, with attributes.
   Result<pb::ReadDirectoryReply> list(InodeId directory, const std::string& after);
+  /// Visits every entry below the top, a directory before what is in it. Reads no file.
+  Status walk(const std::function<void(const std::string& path, const pb::Attributes&)>& visit);
 
  private:
   Result<pb::On> on();

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
-#include <deque>
 #include <unordered_map>
 
 #include "codec/content_hash.h"
@@ -206,7 +205,9 @@ class Reading {
       : image_(image), tree_(image), options_(options) {}
 
   Result<Published> run() {
-    SL_TRY(walk());
+    SL_TRY(tree_.walk([this](const std::string& path, const pb::Attributes& attributes) {
+      take(path, attributes);
+    }));
     SL_TRY(for_each(files_.size(), options_.workers,
                     [this](std::size_t i) { return read_back(files_[i]).with(files_[i].path); }));
     found_.files = files_.size();
@@ -220,26 +221,6 @@ class Reading {
     std::string path;
     pb::Attributes attributes;
   };
-
-  Status walk() {
-    std::deque<std::pair<std::string, InodeId>> queue{{"", kRootInode}};
-    while (!queue.empty()) {
-      const auto [path, inode] = queue.front();
-      queue.pop_front();
-      std::string after;
-      for (bool end = false; !end;) {
-        const pb::ReadDirectoryReply page = SL_TRY(tree_.list(inode, after));
-        for (const pb::DirectoryEntry& entry : page.entries()) {
-          after = entry.name();
-          const std::string at = path.empty() ? after : path + "/" + after;
-          if (S_ISDIR(entry.attributes().mode())) queue.emplace_back(at, InodeId(entry.inode()));
-          take(at, entry.attributes());
-        }
-        end = page.end() || page.entries().empty();
-      }
-    }
-    return {};
-  }
 
   void take(const std::string& path, const pb::Attributes& attributes) {
     if (!S_ISDIR(attributes.mode())) {
