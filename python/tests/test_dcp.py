@@ -20,8 +20,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def state(seed: int = 0) -> dict:
-    torch.manual_seed(seed)
-    return {"layer": {f"w{n}": torch.randn(300 + n, 257) for n in range(12)}, "half": torch.randn(4097).to(torch.bfloat16),
+    dice = torch.Generator().manual_seed(seed)  # of its own: threads call this at once
+    return {"layer": {f"w{n}": torch.randn(300 + n, 257, generator=dice) for n in range(12)},
+            "half": torch.randn(4097, generator=dice).to(torch.bfloat16),
             "empty": torch.zeros(0, 3), "scalar": torch.tensor(float(seed)), "step": 100 + seed, "text": f"run {seed}"}
 
 
