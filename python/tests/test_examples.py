@@ -12,7 +12,8 @@ from conftest import ROOT
 
 QUESTIONS = ("What is the smallest country in the world?", "What is the biggest artery in the human body?",
              "Nepal is located on which continent?", "What is an ice hockey puck made from?", "Who invented scissors?",
-             "What is the largest lizard?", "Squab is a name given to the young of which bird?", "What is the smallest ocean in the world?")
+             "What is the largest lizard?", "Squab is a name given to the young of which bird?",
+             "What is the smallest ocean in the world?")
 
 
 @pytest.fixture
