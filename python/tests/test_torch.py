@@ -348,8 +348,8 @@ def test_no_gpu_is_no_error():
 
 
 def test_gpu_check(work, python_env):
-    done = subprocess.run([sys.executable, "-m", "starlane.gpu_check", str(work), "--size-mib", "16", "--runs", "1"], env=python_env,
-                          capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-m", "starlane.gpu_check", str(work), "--size-mib", "16", "--runs", "1"],
+                          env=python_env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "bits right" in done.stdout and "WRONG" not in done.stdout, done.stdout + done.stderr
     assert os.listdir(work) == []
 

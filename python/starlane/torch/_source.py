@@ -1,8 +1,8 @@
 """Where the bytes of a checkpoint are: a file of the kernel's (a Starlane mount, or any other), or one of a running site by
 the C interface (`starlane:///volumes/…`). Any thread; every read is all of it or an error.
 
-Measured (docs/performance.md, "Loading by starlane.torch"): through the mount a byte is fetched once a host and copied once,
-so paths under a mount are read through it; the C interface is for hosts without one."""
+Paths under a mount are read through it: a byte is fetched once a host, however many processes load it, and a file that the
+host has whole is copied once. The C interface is for hosts without a mount; bench/loading.py compares both."""
 
 from __future__ import annotations
 
