@@ -4,6 +4,7 @@
 int main(int argc, char** argv) {
   starlane::cli::Program program;
   starlane::cli::add_running_commands(program);
+  starlane::cli::add_upgrade_command(program);
   starlane::cli::add_status_command(program);
   starlane::cli::add_volume_commands(program);
   starlane::cli::add_trash_commands(program);

@@ -63,6 +63,7 @@ Result<std::unique_ptr<wire::Connection>> Program::connect() const {
 }
 
 int Program::run(int argc, char** argv) {
+  words_.assign(argv, argv + argc);
   start_logging({.role = "starlane", .file = "", .level = "warn"});
   try {
     app_.parse(argc, argv);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/status.h"
 #include "wire/connection.h"
@@ -26,6 +27,8 @@ class Program {
 
   CLI::App& app() { return app_; }
   const Globals& globals() const { return globals_; }
+  /// As the program was called, its name first.
+  const std::vector<std::string>& words() const { return words_; }
 
   /// A command under `parent` that runs `body`; its failure becomes one sentence and exit code 1.
   CLI::App* add(CLI::App& parent, const std::string& name, const std::string& text,
@@ -41,11 +44,13 @@ class Program {
  private:
   CLI::App app_;
   Globals globals_;
+  std::vector<std::string> words_;
   Status outcome_;
 };
 
 // One for each file of commands.
 void add_running_commands(Program& program);  // up down mount umount meta store keeper
+void add_upgrade_command(Program& program);
 void add_status_command(Program& program);
 void add_volume_commands(Program& program);
 void add_trash_commands(Program& program);

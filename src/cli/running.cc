@@ -20,6 +20,7 @@
 #include "common/errno.h"
 #include "common/log.h"
 #include "wire/console.h"
+#include "wire/holding.h"
 #include "wire/supervisor.h"
 
 namespace starlane::cli {
@@ -62,6 +63,13 @@ struct Arguments {
   bool print = false;
   int ready_fd = -1;
   CLI::App* command = nullptr;
+  std::unique_ptr<wire::Held> held;  // of a mount's daemon; its holder tells whoever waits
+
+  bool first() const { return held == nullptr || held->generation() == 0; }
+  void tell_ready(const Status& status) {
+    if (held == nullptr) return wire::tell_ready(ready_fd, status);
+    status.ok() ? held->ready() : held->failed(status.text());
+  }
 };
 
 void block_signals() {
@@ -70,12 +78,14 @@ void block_signals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-/// Until SIGTERM or SIGINT, or until `ended` is readable.
-void wait_for_end(int ended) {
+/// Until SIGTERM or SIGINT, until `ended` is readable, or until another daemon comes.
+void wait_for_end(int ended, const wire::Held* held) {
   const sigset_t set = stop_signals();
   const UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC));
-  pollfd waiting[2] = {{signals.get(), POLLIN, 0}, {ended, POLLIN, 0}};
-  while (::poll(waiting, ended >= 0 ? 2 : 1, -1) < 0 && errno == EINTR) {
+  pollfd waiting[3] = {{signals.get(), POLLIN, 0},
+                       {ended, POLLIN, 0},
+                       {held == nullptr ? -1 : held->asked_to_end(), POLLIN, 0}};
+  while (::poll(waiting, 3, -1) < 0 && errno == EINTR) {
   }
 }
 
@@ -104,22 +114,42 @@ Result<Shown> show(const Result<wire::Site>& site, const Arguments& arguments, c
   return shown;
 }
 
+/// Before anything else is started: the process becomes the holder of a mount, whose daemon is this
+/// program once more. Returns in the daemon, and where no holder is wanted.
+Status hold(const Program& program, Arguments& arguments) {
+  arguments.held = SL_TRY(wire::Held::join());
+  if (arguments.held != nullptr || !arguments.settings.mount.hold) return {};
+  wire::Holder holder({.arguments = program.words(),
+                       .ready_fd = arguments.ready_fd,
+                       .hang_limit_ms = static_cast<int>(arguments.settings.mount.hang_limit_ms)});
+  std::fflush(nullptr);
+  ::_exit(holder.run());
+}
+
+/// Another daemon goes on. What this one would still do on its way out, that one does.
+void leave_if_replaced(wire::Role& mount, const Arguments& arguments) {
+  if (arguments.held == nullptr || !arguments.held->another_comes()) return;
+  mount.leave();
+  ::_exit(0);
+}
+
 /// A role that was started by hand or by a supervisor: says that it serves, waits, stops. `first`:
 /// a server that is stopped before the role, so that nothing comes after the role's last word.
 Status run_role(wire::Role& role, Arguments& arguments, const std::string& what,
                 rpc::Server* first = nullptr) {
   arguments.starting.reset();
-  wire::tell_ready(arguments.ready_fd, {});
-  std::printf("ready  %s\n", what.c_str());
+  arguments.tell_ready({});
+  if (arguments.first()) std::printf("ready  %s\n", what.c_str());
   std::fflush(stdout);
-  wait_for_end(role.ended());
+  wait_for_end(role.ended(), arguments.held.get());
+  leave_if_replaced(role, arguments);
   if (first != nullptr) first->stop();
   return role.stop();
 }
 
 /// Tells whoever waits for the role what went wrong, too.
-Status told(const Arguments& arguments, const Status& status) {
-  if (!status.ok()) wire::tell_ready(arguments.ready_fd, status);
+Status told(Arguments& arguments, const Status& status) {
+  if (!status.ok()) arguments.tell_ready(status);
   return status;
 }
 
@@ -141,15 +171,24 @@ Result<Reach> reach(const Program& program, const Settings& settings) {
   return out;
 }
 
-Status prepare(const Program& program, Arguments& arguments) {
-  block_signals();
-  arguments.starting = std::make_unique<StartingWatch>();
+Status read_settings(const Program& program, Arguments& arguments) {
   if (!program.globals().directory.empty())
     SL_TRY(apply_file(*arguments.command,
                       std::filesystem::path(program.globals().directory) / "starlane.toml"));
   arguments.settings.share();
+  return {};
+}
+
+void prepare(Arguments& arguments) {
+  block_signals();
+  arguments.starting = std::make_unique<StartingWatch>();
   start_logging(
       {.role = arguments.command->get_name(), .file = "", .level = arguments.settings.log_level});
+}
+
+Status prepare(const Program& program, Arguments& arguments) {
+  SL_TRY(read_settings(program, arguments));
+  prepare(arguments);
   return {};
 }
 
@@ -193,9 +232,12 @@ Status run_store(const Program& program, Arguments& arguments) {
 }
 
 Status run_mount(const Program& program, Arguments& arguments) {
-  SL_TRY(prepare(program, arguments));
+  SL_TRY(read_settings(program, arguments));
+  SL_TRY(hold(program, arguments));
+  prepare(arguments);
   const Reach way = SL_TRY(reach(program, arguments.settings));
-  const auto role = SL_TRY(wire::start_mount(*way.network, *way.meta, arguments.settings.mount));
+  const auto role = SL_TRY(wire::start_mount(*way.network, *way.meta, arguments.settings.mount,
+                                             arguments.held.get()));
   const Result<wire::Site> site = program.site();
   const Shown shown = SL_TRY(show(site, arguments, {{"mount", role.get()}}, {}, *way.network));
   return run_role(*role, arguments, arguments.settings.mount.mountpoint);
@@ -212,6 +254,7 @@ Status run_keeper(const Program& program, Arguments& arguments) {
 
 void print_ready(const wire::Site& site, Arguments& arguments) {
   arguments.starting.reset();
+  if (!arguments.first()) return;
   std::printf("%s  %s  (site %s; Ctrl-C or `starlane --dir %s down` stops it)\n",
               styled("ready", Style::green).c_str(), arguments.settings.mount.mountpoint.c_str(),
               site.directory().c_str(), site.directory().c_str());
@@ -244,7 +287,7 @@ Status up_separate(const wire::Site& site, Arguments& arguments) {
   SL_TRY(start("store", RoleKind::store, {}));
   SL_TRY(start("keeper", RoleKind::keeper, {}));
   SL_TRY(start("mount", RoleKind::mount, {arguments.settings.mount.mountpoint}));
-  wire::tell_ready(arguments.ready_fd, {});
+  arguments.tell_ready({});
   print_ready(site, arguments);
   supervisor.watch();
   supervisor.stop();
@@ -272,7 +315,8 @@ Status up_together(const wire::Site& site, Arguments& arguments) {
   SL_TRY(store->join());
   const auto keeper =
       SL_TRY(wire::start_keeper(*network, meta->service(), arguments.settings.keeper));
-  const auto mount = SL_TRY(wire::start_mount(*network, meta->service(), arguments.settings.mount));
+  const auto mount = SL_TRY(wire::start_mount(*network, meta->service(), arguments.settings.mount,
+                                              arguments.held.get()));
   const Shown shown =
       SL_TRY(show(site, arguments,
                   {{"meta", meta.get()},
@@ -280,9 +324,10 @@ Status up_together(const wire::Site& site, Arguments& arguments) {
                    {"keeper", keeper.get()},
                    {"mount", mount.get()}},
                   {{"meta", meta_server.get()}, {"store", store_server.get()}}, *network));
-  wire::tell_ready(arguments.ready_fd, {});
+  arguments.tell_ready({});
   print_ready(site, arguments);
-  wait_for_end(mount->ended());
+  wait_for_end(mount->ended(), arguments.held.get());
+  leave_if_replaced(*mount, arguments);
   Status first = mount->stop();
   for (const Status& next :
        {keeper->stop(), (store_server->stop(), meta_server->stop(), meta->stop()), store->stop()})
@@ -302,6 +347,13 @@ Status check_apart(const std::string& mountpoint, const std::string& directory) 
                                    "; choose a directory that does not contain it");
 }
 
+Status check_all_apart(const Program& program, const Settings& settings) {
+  SL_TRY(check_apart(settings.mount.mountpoint, program.globals().directory));
+  for (const std::string& directory : settings.store.directories)
+    SL_TRY(check_apart(settings.mount.mountpoint, directory));
+  return {};
+}
+
 Status up(const Program& program, Arguments& arguments) {
   if (arguments.print) {
     if (!program.globals().directory.empty())
@@ -314,12 +366,15 @@ Status up(const Program& program, Arguments& arguments) {
     return Status(Errc::invalid, "where? Give --dir DIR, an empty directory or a site");
   if (arguments.settings.mount.mountpoint.empty())
     return Status(Errc::invalid, "where is it mounted? Give --mount DIR, a directory");
-  SL_TRY(prepare(program, arguments));
-  SL_TRY(check_apart(arguments.settings.mount.mountpoint, program.globals().directory));
-  for (const std::string& directory : arguments.settings.store.directories)
-    SL_TRY(check_apart(arguments.settings.mount.mountpoint, directory));
+  SL_TRY(read_settings(program, arguments));
+  const bool held = wire::Held::expected();
+  // The holder has looked; to its daemon the mount is out of bounds, for nobody serves it yet.
+  if (!held) SL_TRY(check_all_apart(program, arguments.settings));
   const wire::Site site = SL_TRY(wire::Site::open_or_create(program.globals().directory));
-  const UniqueFd lock = SL_TRY(site.lock("up"));
+  UniqueFd lock;  // of the holder, where there is one: it is there all the time
+  if (!held) lock = SL_TRY(site.lock("up"));
+  if (!arguments.separate) SL_TRY(hold(program, arguments));
+  prepare(arguments);
   start_logging(
       {.role = "up", .file = site.log("up").string(), .level = arguments.settings.log_level});
   return arguments.separate ? up_separate(site, arguments) : up_together(site, arguments);

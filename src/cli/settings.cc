@@ -89,6 +89,17 @@ void add_mount(CLI::App& command, const char* group, wire::MountOptions& options
           "--access-log", options.access_log,
           "Write a line for each operation to this file; `starlane access-log` does it later")
       ->group(group);
+  command
+      .add_flag_callback(
+          "--no-hold", [&options] { options.hold = false; },
+          "No holder: the mount ends with its process")
+      ->group(group);
+  command
+      .add_option("--hang-limit-ms", options.hang_limit_ms,
+                  "A mount's process that is silent for so long is replaced; 0: never")
+      ->check(CLI::Range(0, 600'000))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--fetch-threads", options.fetch_threads, "Blocks fetched or stored at once")
       ->check(CLI::Range(1, 256))
       ->capture_default_str()

@@ -64,6 +64,7 @@ class FileIo {
     std::uint64_t offset = 0;
     ByteSpan bytes;
     bool kill_privileges = false;
+    std::uint64_t unique = 0;  // of an append: the same one, sent again, is done once
   };
   virtual Status write(const Write& request) = 0;
 
@@ -72,6 +73,9 @@ class FileIo {
   virtual Result<std::uint64_t> append(const Write& request, Safety safety) = 0;
 
   virtual std::optional<DirtyState> dirty(FileKey file) = 0;
+
+  /// What an earlier process had acknowledged can never be committed: the next flush tells it.
+  virtual void lost(FileKey file, const Status& why) = 0;
 
   /// Everything written to the file so far is put and committed. The first failure since the last
   /// flush is told once.

@@ -23,7 +23,7 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
                  .meters = options.meters}),
         write_back_(meta, blocks_, attachments, requests, interrupts_, std::move(arena), *this,
                     {options.put_threads, options.commit_threads, options.dirty_age,
-                     options.durable_every, options.layout}) {}
+                     options.durable_every, options.layout, options.taken_over}) {}
 
   ~LocalFileIo() override {
     arena_->keep_records();
@@ -72,6 +72,7 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
     return write_back_.flush_branch(branch, safety);
   }
   Status flush_all(Safety safety) override { return write_back_.flush_branch({}, safety); }
+  void lost(FileKey file, const Status& why) override { write_back_.lost(file, why); }
   void discard(FileKey file, std::uint64_t length) override { write_back_.discard(file, length); }
   void invalidate(FileKey file) override { reader_.maps().invalidate(file); }
   void return_escrow(BranchId branch) override { write_back_.return_escrow(branch); }

@@ -177,6 +177,13 @@ class Vfs {
   /// The application behind `unique` was signalled: a wait may end with `interrupted`.
   virtual void interrupt(std::uint64_t unique) = 0;
 
+  // Where an earlier daemon of the mount died: the kernel sends again what it had not answered.
+  /// The handle that it had made for this very open or create, of which nobody was told: to be
+  /// released. 0: none.
+  virtual std::uint64_t left_by(std::uint64_t /*unique*/) { return 0; }
+  /// The kernel has the answer to this write: it will not be sent again.
+  virtual void answered(std::uint64_t /*unique*/) {}
+
   virtual Result<EntryReply> lookup(const Caller&, Node parent, std::string_view name) = 0;
   virtual void forget(Node node, std::uint64_t lookups) = 0;
   virtual Result<AttributesReply> get_attributes(const Caller&, Node node,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "client/takeover/ledger.h"
 #include "common/mutex.h"
 #include "common/status.h"
 
@@ -11,8 +12,12 @@ namespace starlane::fuse {
 
 class BackingTable {
  public:
-  /// device: of the connection; outlives the table.
-  explicit BackingTable(int device) : device_(device) {}
+  /// device: of the connection; ledger: may be null. Both outlive the table.
+  BackingTable(int device, client::Ledger* ledger) : device_(device), ledger_(ledger) {}
+
+  /// Goes on with the numbers of an earlier daemon: they belong to the connection. newest: a number
+  /// that was given just now; what the one before got shortly before and did not write down goes.
+  void restore(std::uint32_t newest) SL_EXCLUDES(m_);
 
   /// The number to answer an open of `node` with. While another open of it lives, that one's
   /// number, whatever `fd` is: the kernel refuses a second.
@@ -28,6 +33,7 @@ class BackingTable {
   };
 
   const int device_;
+  client::Ledger* const ledger_;
   mutable Mutex m_;  // held over the two ioctls, which do not wait
   std::unordered_map<std::uint64_t, Backing> by_node_ SL_GUARDED_BY(m_);
   std::unordered_map<std::uint64_t, std::uint64_t> node_of_handle_ SL_GUARDED_BY(m_);

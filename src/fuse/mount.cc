@@ -283,6 +283,12 @@ MountState state_of_mount(const std::string& path) {
   return answers(absolute.value()) ? MountState::live : MountState::dead;
 }
 
+std::string device_number_of(const std::string& path) {
+  const auto absolute = absolute_path(path);
+  const auto found = absolute.ok() ? find_mount(absolute.value()) : std::nullopt;
+  return found && found->type == kFileSystemType ? found->device_number : std::string();
+}
+
 Mount::Mount(Mount&& other) noexcept { *this = std::move(other); }
 
 Mount& Mount::operator=(Mount&& other) noexcept {
@@ -317,6 +323,17 @@ Result<Mount> Mount::open(const MountOptions& options) {
   mount.attached_ = true;
   const auto line = find_mount(mount.mountpoint_);
   if (line) mount.device_number_ = line->device_number;
+  return mount;
+}
+
+Mount Mount::adopt(UniqueFd device, const Facts& facts) {
+  Mount mount;
+  mount.device_ = std::move(device);
+  mount.mountpoint_ = facts.mountpoint;
+  mount.device_number_ = facts.device_number;
+  mount.privileged_ = facts.privileged;
+  mount.for_all_users_ = facts.for_all_users;
+  mount.attached_ = true;
   return mount;
 }
 

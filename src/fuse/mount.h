@@ -29,6 +29,14 @@ class Mount {
   /// not permitted.
   static Result<Mount> open(const MountOptions& options);
 
+  /// What another process must know to go on with the mount, and going on.
+  struct Facts {
+    std::string mountpoint, device_number;
+    bool privileged = false, for_all_users = true;
+  };
+  Facts facts() const { return {mountpoint_, device_number_, privileged_, for_all_users_}; }
+  static Mount adopt(UniqueFd device, const Facts& facts);
+
   int device() const { return device_.get(); }
   const std::string& mountpoint() const { return mountpoint_; }  // absolute, without links
   bool privileged() const {
@@ -64,5 +72,7 @@ void unmount(const std::string& target);
 /// What lies at a path: nothing of ours, or a mount of ours that answers, or whose process is gone.
 enum class MountState { none, live, dead };
 MountState state_of_mount(const std::string& path);
+/// Of a mount of ours at exactly this path ("0:45"); empty: there is none. Does not touch it.
+std::string device_number_of(const std::string& path);
 
 }  // namespace starlane::fuse

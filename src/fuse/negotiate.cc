@@ -62,8 +62,8 @@ constexpr InitFlag kFlags[] = {
     {kInitInodeDax, "HAS_INODE_DAX", false, "DAX is for virtiofs"},
     {kInitCreateSupplementaryGroup, "CREATE_SUPP_GROUP", false,
      "default_permissions checks groups in the kernel"},
-    {kInitHasResend, "HAS_RESEND", false,
-     "until a holder keeps the connection of a daemon that died"},
+    {kInitHasResend, "HAS_RESEND", true,
+     "what a daemon that died had not answered is sent to the next one"},
     {kInitAllowIdmap, "ALLOW_IDMAP", false, "not yet: the Vfs takes numbers as they are"},
     {kInitOverIoUring, "OVER_IO_URING", false,
      "no gain at 1 MiB, and its requests die with the task"},
@@ -94,6 +94,7 @@ Result<Negotiated> negotiate(const InitIn& in, const Wishes& wishes) {
   Negotiated result{};
   result.passthrough = (taken & kInitPassthrough) != 0;
   result.wide_setxattr = (taken & kInitSetxattrExt) != 0;
+  result.resend = (taken & kInitHasResend) != 0;
   result.max_write = many_pages ? std::max(kPage, wishes.max_write / kPage * kPage) : 32 * kPage;
   InitOut& out = result.answer;
   out.major = kProtocolMajor;

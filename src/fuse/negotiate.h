@@ -26,6 +26,7 @@ struct Negotiated {
   InitOut answer;
   bool passthrough = false;
   bool wide_setxattr = false;
+  bool resend = false;  // the kernel can send again what was not answered (6.9)
   std::uint32_t max_write = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "fuse/notifier.h"
 
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -47,6 +48,14 @@ void Notifier::invalidate_entry(client::Node parent, std::string_view name) {
   body.parent = parent.pack();
   body.namelen = static_cast<std::uint32_t>(name.size());
   log_unless_gone("entry", notify(device_, FUSE_NOTIFY_INVAL_ENTRY, body, bytes_of(name), 1));
+}
+
+Status Notifier::resend() {
+  fuse_out_header header{};
+  header.len = sizeof header;
+  header.error = kNotifyResend;
+  if (::write(device_, &header, sizeof header) == ssize_t{sizeof header}) return {};
+  return system_error("the kernel does not send again what was not answered", errno);
 }
 
 Status Notifier::store(client::Node node, std::uint64_t offset, ByteSpan bytes) {

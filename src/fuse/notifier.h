@@ -17,6 +17,9 @@ class Notifier final : public client::KernelNotifier {
   /// not_found: the kernel does not know the node (any more).
   Status store(client::Node node, std::uint64_t offset, ByteSpan bytes) override;
 
+  /// What the connection's earlier reader had taken and not answered is to be sent again.
+  Status resend();
+
   std::uint64_t stored_bytes() const { return stored_.load(std::memory_order_relaxed); }
 
  private:

@@ -48,6 +48,8 @@ inline constexpr std::uint32_t kOpenKillPrivileges = 1U << 0;
 inline constexpr std::uint32_t kSetattrKillPrivileges = 1U << 11;
 inline constexpr std::uint32_t kWriteKillPrivileges = 1U << 2;
 
+/// A notification (7.40): all requests that were read and not answered come again.
+inline constexpr std::int32_t kNotifyResend = 7;
 /// Set in `unique` of a request that the kernel sends again.
 inline constexpr std::uint64_t kUniqueResend = 1ULL << 63;
 

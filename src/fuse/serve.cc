@@ -190,7 +190,14 @@ struct Visitor {
     return vfs.set_attributes(caller, node, change).status();
   }
 
+  // An earlier daemon had served this very request, and died before the kernel heard of it.
+  void reclaim() {
+    if ((request.unique & kUniqueResend) == 0) return;
+    if (const std::uint64_t left = vfs.left_by(caller.unique)) close(left);
+  }
+
   void operator()(const op::Open& o) {
+    reclaim();
     auto open = vfs.open(caller, request.node, o.flags);
     // Without O_LARGEFILE it is the kernel's own, for chattr, which does not look the name up
     // again.
@@ -205,6 +212,7 @@ struct Visitor {
     if (!out.ok() || !reply.plain(out.value())) close(open.value().handle);
   }
   void operator()(const op::Create& o) {
+    reclaim();
     const auto created = vfs.create(caller, request.node, o.name, o.mode, o.flags);
     if (!created.ok()) return static_cast<void>(fail(created.status()));
     const std::uint64_t handle = created.value().open.handle;
@@ -214,6 +222,7 @@ struct Visitor {
   }
   void operator()(const op::CreateUnnamed& o) {
     const auto created = vfs.create_unnamed(caller, request.node, o.mode, o.flags);
+    reclaim();  // only now: closed in between, a file without a name is gone
     if (!created.ok()) return static_cast<void>(fail(created.status()));
     answer_created(created.value(), o.flags, {});
   }
@@ -248,8 +257,11 @@ struct Visitor {
   }
   void operator()(const op::Write& o) {
     const auto written = vfs.write(caller, o.handle, o.offset, o.bytes, o.options);
-    if (!written.ok()) return static_cast<void>(fail(written.status()));
-    reply.plain(fuse_write_out{written.value(), 0});
+    if (written.ok())
+      reply.plain(fuse_write_out{written.value(), 0});
+    else
+      fail(written.status());
+    if (o.options.append) vfs.answered(caller.unique);
   }
   void operator()(const op::Flush& o) { answer(vfs.flush(caller, o.handle, o.owner)); }
   void operator()(const op::Fsync& o) { answer(vfs.fsync(caller, o.handle, o.data_only)); }

@@ -1,5 +1,6 @@
 #include "fuse/session.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,11 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <thread>
 
 #include "common/errno.h"
 #include "common/log.h"
 #include "common/trace.h"
 #include "fuse/decode.h"
+#include "fuse/kept_mount.h"
 #include "fuse/watch/describe.h"
 
 namespace starlane::fuse {
@@ -21,6 +25,8 @@ using namespace std::chrono_literals;
 
 // What a user may still be doing when the mount is taken away gets so long to end by itself.
 constexpr auto kGrace = 300ms;
+// More threads than that serve only where requests wait.
+constexpr std::size_t kPopulated = 64;
 
 bool urgent(ByteSpan bytes) {
   const auto request = decode_header(bytes);
@@ -40,25 +46,42 @@ Session::Session(client::Vfs& vfs, const SessionOptions& options, Mount mount)
       options_(options),
       mount_(std::move(mount)),
       notifier_(mount_.device()),
-      backing_(mount_.device()) {}
+      backing_(mount_.device(), options.ledger) {}
 
 Session::~Session() { static_cast<void>(stop()); }
 
 Result<std::unique_ptr<Session>> Session::start(client::Vfs& vfs, const SessionOptions& options) {
-  Mount mount = SL_TRY(Mount::open({options.mountpoint, options.max_write}));
+  std::optional<KeptMount> left;
+  if (options.device >= 0) left = SL_TRY(kept_mount(options.ledger));
+  Mount mount = left ? Mount::adopt(UniqueFd(::fcntl(options.device, F_DUPFD_CLOEXEC, 0)), left->mount)
+                     : SL_TRY(Mount::open({options.mountpoint, options.max_write}));
   std::unique_ptr<Session> session(new Session(vfs, options, std::move(mount)));
-  SL_TRY(session->begin());
+  SL_TRY(left ? session->go_on(*left) : session->begin());
   return session;
 }
 
+/// As the daemon before had settled it with the kernel, which says INIT only once.
+Status Session::go_on(const KeptMount& left) {
+  resend_ = kept_ = true;
+  features_.passthrough = left.passthrough;
+  features_.max_write = left.max_write;
+  wide_setxattr_ = left.wide_setxattr;
+  kernel_checks_flags_ = left.kernel_checks_flags;
+  raised_read_ahead_ = left.raised_read_ahead;
+  heard_ = left.heard;
+  limitations_ = left.limitations;
+  bound_ = left.bound;
+  const std::uint32_t probe = features_.passthrough ? probe_backing() : 0;
+  backing_.restore(probe);
+  start_serving();
+  const Status resent = notifier_.resend();
+  if (!resent.ok()) SL_LOG(warn, "event=not_resent error=\"{}\"", resent.to_string());
+  return {};
+}
+
 Status Session::begin() {
-  std::vector<std::byte> buffer(64_KiB);
-  ssize_t got = 0;
-  do got = ::read(mount_.device(), buffer.data(), buffer.size());
-  while (got < 0 && (errno == EINTR || errno == ENOENT));
-  if (got < 0) return system_error("cannot read the first request of the mount", errno);
-  SL_TRY(answer_init(ByteSpan(buffer).first(static_cast<std::size_t>(got))));
-  if (features_.passthrough && !passthrough_works()) {
+  SL_TRY(receive_init());
+  if (features_.passthrough && probe_backing() == 0) {
     features_.passthrough = false;
     limitations_.emplace_back(
         "the kernel refuses this process backing files, so mapped files go through the page cache");
@@ -73,6 +96,51 @@ Status Session::begin() {
     raised_read_ahead_ = raised.ok();
     if (!raised.ok()) limitations_.push_back(raised.text());
   }
+  SL_TRY(hand_on());
+  start_serving();
+  SL_TRY(bind_all());
+  return note_facts();
+}
+
+/// From here on another daemon can go on with the mount.
+Status Session::hand_on() {
+  if (!options_.keep) return {};
+  if (!resend_) {
+    limitations_.emplace_back(
+        "this kernel cannot send requests again (Linux 6.9): if the mount's process dies, so does "
+        "the mount");
+    return {};
+  }
+  SL_TRY(note_facts());
+  SL_TRY(options_.keep(mount_));
+  kept_ = true;
+  return {};
+}
+
+Status Session::note_facts() {
+  if (options_.ledger == nullptr) return {};
+  return options_.ledger->put({client::Ledger::Kind::mount},
+                              encode({.mount = mount_.facts(),
+                                      .passthrough = features_.passthrough,
+                                      .wide_setxattr = wide_setxattr_,
+                                      .kernel_checks_flags = kernel_checks_flags_,
+                                      .raised_read_ahead = raised_read_ahead_,
+                                      .max_write = features_.max_write,
+                                      .heard = heard_,
+                                      .limitations = limitations_,
+                                      .bound = bound_}));
+}
+
+Status Session::receive_init() {
+  std::vector<std::byte> buffer(64_KiB);
+  ssize_t got = 0;
+  do got = ::read(mount_.device(), buffer.data(), buffer.size());
+  while (got < 0 && (errno == EINTR || errno == ENOENT));
+  if (got < 0) return system_error("cannot read the first request of the mount", errno);
+  return answer_init(ByteSpan(buffer).first(static_cast<std::size_t>(got)));
+}
+
+void Session::start_serving() {
   vfs_.start(&notifier_, features_);
   vfs_started_ = true;
   server_ = std::make_unique<Server>(
@@ -86,6 +154,7 @@ Status Session::begin() {
   options.max_threads = std::max<std::size_t>(options_.max_threads, 2);
   options.keep_idle = std::max<std::size_t>(options_.idle_threads, 1);
   options.queued = &operations_.queued;
+  options.populated_threads = kept_ ? kPopulated : 0;
   Workers::Handlers handlers;
   handlers.serve = [this](ByteSpan bytes) { serve(bytes); };
   handlers.urgent = [](ByteSpan bytes) { return urgent(bytes); };
@@ -95,7 +164,6 @@ Status Session::begin() {
   };
   workers_ = std::make_unique<Workers>(options, std::move(handlers));
   workers_->start();
-  return bind_all();
 }
 
 Status Session::answer_init(ByteSpan bytes) {
@@ -119,6 +187,7 @@ Status Session::answer_init(ByteSpan bytes) {
   wide_setxattr_ = agreed.value().wide_setxattr;
   features_.max_write = agreed.value().max_write;
   kernel_checks_flags_ = in.minor >= kProtocolMinorFlags;
+  resend_ = agreed.value().resend;
   if (options_.passthrough && mount_.privileged() && !features_.passthrough) {
     limitations_.emplace_back(
         "this kernel has no FUSE passthrough (Linux 6.9), so mapped files go through the page "
@@ -129,16 +198,16 @@ Status Session::answer_init(ByteSpan bytes) {
   return {};
 }
 
-// It also wants a capability that root in a container may lack; an open that finds that out would
-// fail.
-bool Session::passthrough_works() const {
+// A number of the kernel's for a file, given back; 0: it gives none. It also wants a capability that
+// root in a container may lack; an open that finds that out would fail.
+std::uint32_t Session::probe_backing() const {
   const UniqueFd file(::memfd_create("starlane-probe", MFD_CLOEXEC));
   BackingMap map{file.get(), 0, 0};
   const int number = ::ioctl(mount_.device(), kIocBackingOpen, &map);
-  if (number <= 0) return false;
+  if (number <= 0) return 0;
   auto given_back = static_cast<std::uint32_t>(number);
   ::ioctl(mount_.device(), kIocBackingClose, &given_back);
-  return true;
+  return given_back;
 }
 
 Status Session::bind_all() {
@@ -239,6 +308,15 @@ Status Session::stop() {
   if (workers_) end_connection();
   if (vfs_started_) stop_status_ = vfs_.stop();
   return stop_status_;
+}
+
+void Session::drain(std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  workers_->end();
+  while (!workers_->all_gone() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(1ms);
+    workers_->end();  // one may have been on its way to read()
+  }
 }
 
 void Session::end_connection() {

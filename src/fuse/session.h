@@ -4,10 +4,12 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "client/takeover/ledger.h"
 #include "client/vfs.h"
 #include "common/mutex.h"
 #include "common/status.h"
@@ -39,7 +41,16 @@ struct SessionOptions {
   std::size_t max_threads = 512;        // requests that may block at once before others queue
   std::size_t idle_threads = 4;
   Milliseconds slow{1000};  // an operation that took longer is logged; 0: none is
+
+  // For a mount that outlives its daemon (holder/).
+  client::Ledger* ledger = nullptr;  // outlives the session
+  int device = -1;                   // of the daemon before, whose mount this session goes on with
+  // Takes the device over for the next one. Called once, before the first request, if the kernel can
+  // send requests again.
+  std::function<Status(const Mount& mount)> keep{};
 };
+
+struct KeptMount;
 
 class Session {
  public:
@@ -56,6 +67,11 @@ class Session {
   /// Unmounts lazily (binds first), ends the connection, waits for requests being served, stops the
   /// Vfs. Idempotent; the answer is the Vfs's.
   Status stop() SL_EXCLUDES(stop_m_);
+  /// Takes no more requests and waits at most so long until those begun are answered; nothing is
+  /// unmounted or closed: the process ends next, and another goes on.
+  void drain(std::chrono::milliseconds limit);
+  /// The mount outlives this process.
+  bool kept() const { return kept_; }
 
   client::KernelNotifier& notifier() { return notifier_; }
   const client::KernelFeatures& features() const { return features_; }
@@ -79,8 +95,13 @@ class Session {
   Session(client::Vfs& vfs, const SessionOptions& options, Mount mount);
 
   Status begin();
+  Status receive_init();
   Status answer_init(ByteSpan bytes);
-  bool passthrough_works() const;
+  Status go_on(const KeptMount& left);
+  Status hand_on();
+  Status note_facts();
+  void start_serving();
+  std::uint32_t probe_backing() const;
   Status bind_all();
   void unbind_all();
   void end_connection();
@@ -99,6 +120,8 @@ class Session {
   InitIn heard_{};
   bool raised_read_ahead_ = false;
   bool wide_setxattr_ = false;  // what INIT settled; before the first request
+  bool resend_ = false;         // the kernel can send requests again
+  bool kept_ = false;
   std::vector<std::string> limitations_;
   std::vector<std::string> bound_;
   Operations operations_;

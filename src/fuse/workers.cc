@@ -42,10 +42,10 @@ void mask_signals() {
 
 class Workers::Buffer {
  public:
-  explicit Buffer(std::size_t request_bytes)
+  Buffer(std::size_t request_bytes, bool populated)
       : bytes_(round_up(kLead + request_bytes, kPage) + kPage) {
-    void* memory =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (populated ? MAP_POPULATE : 0);
+    void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory != MAP_FAILED) memory_ = static_cast<std::byte*>(memory);
   }
   ~Buffer() {
@@ -93,7 +93,12 @@ void Workers::spawn() {
 void Workers::run(ThreadList::iterator self) {
   name_this_thread("fuse");
   mask_signals();
-  Buffer buffer(options_.max_request_bytes);
+  bool populated = false;
+  {
+    MutexLock lock(m_);
+    populated = running_.size() <= options_.populated_threads;
+  }
+  Buffer buffer(options_.max_request_bytes, populated);
   MutexLock lock(m_);
   --readers_;  // counted by spawn; next_request counts again
   if (buffer.valid()) loop(buffer);

@@ -6,6 +6,9 @@
 
 #include "client/make_file_io.h"
 #include "client/mount.h"
+#include "client/takeover/ledger.h"
+#include "client/write/arena.h"
+#include "common/log.h"
 #include "common/unique_fd.h"
 #include "fuse/decode.h"
 #include "fuse/session.h"
@@ -17,6 +20,7 @@ namespace starlane::wire {
 namespace {
 
 constexpr Nanoseconds kPatience = std::chrono::seconds(30);
+constexpr std::chrono::milliseconds kDrainLimit{2000};  // the rest is sent again by the kernel
 
 Result<std::vector<fuse::Bind>> parse_binds(const std::vector<std::string>& texts) {
   std::vector<fuse::Bind> binds;
@@ -30,20 +34,59 @@ Result<std::vector<fuse::Bind>> parse_binds(const std::vector<std::string>& text
   return binds;
 }
 
+/// What passes from one daemon of the mount to the next; nothing of it where there is no holder.
+struct Estate {
+  Held* held = nullptr;
+  bool left = false;  // by an earlier daemon
+  std::unique_ptr<client::Ledger> ledger;
+  UniqueFd arena;
+
+  int kept(fuse::HeldItem item) const { return left ? held->kept(item) : -1; }
+
+  static Result<Estate> open(Held* held, std::uint64_t arena_bytes) {
+    Estate estate;
+    if (held == nullptr) return estate;
+    estate.held = held;
+    estate.left = held->kept(fuse::HeldItem::device) >= 0;
+    UniqueFd fresh;
+    if (!estate.left) fresh = SL_TRY(client::Ledger::create());
+    const int ledger = estate.left ? held->kept(fuse::HeldItem::ledger) : fresh.get();
+    estate.ledger = SL_TRY(client::Ledger::open(ledger));
+    estate.arena = SL_TRY(client::Arena::create(arena_bytes));
+    if (estate.left) return estate;
+    SL_TRY(held->keep(fuse::HeldItem::ledger, ledger));
+    SL_TRY(held->keep(fuse::HeldItem::arena, estate.arena.get()));
+    return estate;
+  }
+  Status keep_mount(const fuse::Mount& mount) const {
+    // Without it the mount is held all the same, only not upgraded.
+    const auto control = fuse::listen_for_control(mount.facts().device_number);
+    if (control.ok()) SL_TRY(held->keep(fuse::HeldItem::control, control.value().get()));
+    return held->keep(fuse::HeldItem::device, mount.device());
+  }
+};
+
 class MountRole final : public Role {
  public:
   static Result<std::unique_ptr<Role>> start(Network& network, MetaService& meta,
-                                             const MountOptions& options) {
+                                             const MountOptions& options, Held* held) {
     const std::vector<fuse::Bind> binds = SL_TRY(parse_binds(options.binds));
-    std::unique_ptr<MountRole> role(new MountRole(network, meta, options.slow));
+    Estate opened = SL_TRY(Estate::open(held, options.dirty_bytes));
+    std::unique_ptr<MountRole> role(
+        new MountRole(network, meta, options.slow, std::move(opened)));
+    const Estate& estate = role->estate_;
     client::SessionOptions session;
+    session.ledger = estate.ledger.get();
     session.host = host_name();
     session.purpose = "mount " + options.mountpoint;
+    const Nanoseconds patience = estate.left ? Nanoseconds::max() : kPatience;
     role->sessions_ =
-        SL_TRY(client::Sessions::open(role->meta_, system_clock(), session, kPatience));
+        SL_TRY(client::Sessions::open(role->meta_, system_clock(), session, patience));
     client::FileIoOptions io;
     io.cache_bytes = options.block_cache_bytes;
     io.arena_bytes = options.dirty_bytes;
+    io.arena_fd = estate.arena.get();
+    io.taken_over = estate.left;
     io.fetch_threads = options.fetch_threads;
     io.meters = role->meters_;
     role->io_ = SL_TRY(client::make_file_io(
@@ -52,28 +95,52 @@ class MountRole final : public Role {
     client::NodeCacheOptions cache;
     cache.passthrough = options.passthrough;
     cache.budget_bytes = options.node_cache_bytes;
+    cache.ledger = estate.ledger.get();
+    cache.cache_left = estate.kept(fuse::HeldItem::cache);
+    cache.view_left = estate.kept(fuse::HeldItem::cache_view);
+    if (held != nullptr)
+      cache.keep = [held](int files, int view) {
+        if (held->keep(fuse::HeldItem::cache, files).ok())
+          static_cast<void>(held->keep(fuse::HeldItem::cache_view, view));
+      };
     role->incarnations_ = client::make_incarnations(*role->io_, cache);
     client::MountOptions names;
     names.meters = role->meters_;
+    names.ledger = estate.ledger.get();
+    names.arena_left = estate.kept(fuse::HeldItem::arena);
+    names.replayed = [&estate] {
+      static_cast<void>(estate.held->keep(fuse::HeldItem::arena, estate.arena.get()));
+    };
     role->vfs_ = client::make_mount(*role->sessions_, *role->io_, *role->incarnations_, names);
     fuse::SessionOptions front;
     front.mountpoint = options.mountpoint;
     front.binds = binds;
     front.passthrough = options.passthrough;
     front.slow = options.slow;
+    front.ledger = estate.ledger.get();
+    front.device = estate.kept(fuse::HeldItem::device);
+    if (held != nullptr)
+      front.keep = [&estate](const fuse::Mount& mount) { return estate.keep_mount(mount); };
     role->front_ = SL_TRY(fuse::Session::start(*role->vfs_, front));
     role->watch_ = std::make_unique<MountWatch>(role->front_->tap(), role->front_->mountpoint());
-    if (!options.access_log.empty()) SL_TRY(role->watch_->begin_log(options.access_log));
+    if (!options.access_log.empty()) {
+      const Status begun = role->watch_->begin_log(options.access_log);
+      if (!begun.ok() && !estate.left) return begun;  // a mount in use is worth more than its log
+      if (!begun.ok()) SL_LOG(warn, "event=no_access_log cause=\"{}\"", begun.to_string());
+    }
+    if (held != nullptr) held->check_with([raw = role.get()] { (void)raw->figures(); });
     role->watch();
     return std::unique_ptr<Role>(std::move(role));
   }
 
   ~MountRole() override {
+    if (estate_.held != nullptr) estate_.held->check_with(nullptr);
     [[maybe_unused]] const Status ignored = stop();
     if (watcher_.joinable()) watcher_.join();
   }
 
   Status stop() override { return front_ ? front_->stop() : Status(); }
+  void leave() override { front_->drain(kDrainLimit); }
   int ended() const override { return ended_.get(); }
 
   std::string figures() override {
@@ -85,6 +152,7 @@ class MountRole final : public Role {
     return nlohmann::json{{"mountpoint", front_->mountpoint()},
                           {"passthrough", cache.enabled ? "on" : "off: " + cache.reason},
                           {"limitations", limitations},
+                          {"holder", holder()},
                           {"bulk", network_.bulk()},
                           {"requests", front.requests},
                           {"in_flight", front.in_flight},
@@ -114,8 +182,11 @@ class MountRole final : public Role {
   }
 
  private:
-  MountRole(Network& network, MetaService& meta, Milliseconds slow)
-      : network_(network), slow_(slow), meta_(meta, {"client of meta", slow}) {}
+  MountRole(Network& network, MetaService& meta, Milliseconds slow, Estate estate)
+      : network_(network),
+        slow_(slow),
+        meta_(meta, {"client of meta", slow}),
+        estate_(std::move(estate)) {}
 
   std::shared_ptr<BlockService> blocks(const std::string& endpoint) {
     auto service = network_.blocks(endpoint);
@@ -194,6 +265,16 @@ class MountRole final : public Role {
                 cache.passthrough_opens);
   }
 
+  std::string holder() const {
+    if (estate_.held == nullptr) return "off: --no-hold, or not the mount's own process";
+    if (!front_->kept()) return "off: this kernel cannot send requests again (Linux 6.9)";
+    const std::uint64_t before = estate_.held->generation();
+    std::string text = "process " + std::to_string(estate_.held->holder());
+    if (before != 0)
+      text += ", daemon " + std::to_string(before + 1) + ", after " + estate_.held->cause();
+    return text;
+  }
+
   /// Tells `ended` when somebody unmounted it.
   void watch() {
     ended_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -210,6 +291,7 @@ class MountRole final : public Role {
   MeteredMeta meta_;
   BlockMeters block_meters_;
   const std::shared_ptr<client::Meters> meters_ = std::make_shared<client::Meters>();
+  const Estate estate_;  // what the others write into
   std::unique_ptr<client::Sessions> sessions_;
   std::unique_ptr<client::FileIo> io_;
   std::unique_ptr<client::Incarnations> incarnations_;
@@ -223,8 +305,8 @@ class MountRole final : public Role {
 }  // namespace
 
 Result<std::unique_ptr<Role>> start_mount(Network& network, MetaService& meta,
-                                          const MountOptions& options) {
-  return MountRole::start(network, meta, options);
+                                          const MountOptions& options, Held* held) {
+  return MountRole::start(network, meta, options, held);
 }
 
 }  // namespace starlane::wire

@@ -12,6 +12,7 @@
 #include "metrics/exposition.h"
 #include "proto/block_service.h"
 #include "proto/meta_service.h"
+#include "wire/holding.h"
 #include "wire/network.h"
 #include "wire/site.h"
 
@@ -46,6 +47,8 @@ struct MountOptions {
   std::size_t fetch_threads = 8;
   std::string access_log;   // a file; empty: none
   Milliseconds slow{1000};  // operations and calls that take longer are logged; 0: none
+  bool hold = true;  // a holder starts another daemon when this one dies
+  std::uint32_t hang_limit_ms = 5000;
 };
 
 struct KeeperOptions {
@@ -60,6 +63,9 @@ class Role {
   virtual ~Role() = default;
   /// Finishes what was acknowledged. The first failure, as one sentence.
   virtual Status stop() = 0;
+  /// Another process goes on with what this one serves, which ends next: what was begun is finished,
+  /// nothing taken down.
+  virtual void leave() {}
   /// Readable when the role has ended by itself (a mount that was unmounted); -1: never.
   virtual int ended() const { return -1; }
   /// Its figures, as a JSON object, for `starlane status`.
@@ -96,8 +102,9 @@ class StoreRole : public Role {
   virtual const std::string& endpoint() const = 0;
 };
 
+/// held: this process's holder, or null.
 Result<std::unique_ptr<Role>> start_mount(Network& network, MetaService& meta,
-                                          const MountOptions& options);
+                                          const MountOptions& options, Held* held);
 Result<std::unique_ptr<Role>> start_keeper(Network& network, MetaService& meta,
                                            const KeeperOptions& options);
 

@@ -3,8 +3,19 @@
 namespace starlane::client {
 
 void DirectoryPass::rewind() {
-  pages_.clear();
+  while (!pages_.empty()) drop_front();
   marks_.clear();
+}
+
+void DirectoryPass::drop_front() {
+  if (observer_) observer_->dropped(pages_.front().first);
+  pages_.pop_front();
+}
+
+/// A seek back to before it starts anew, and counts.
+void DirectoryPass::restore(std::uint64_t first, ListedPage page) {
+  marks_.emplace(0, "");
+  pages_.push_back({first, std::move(page)});
 }
 
 const DirectoryPass::Page* DirectoryPass::holding(std::uint64_t number) const {
@@ -39,7 +50,7 @@ Result<const ListedName*> DirectoryPass::at(std::uint64_t number, const Source& 
     if (mark == marks_.begin()) return nullptr;
     --mark;
     const auto [first, after] = *mark;
-    pages_.clear();
+    while (!pages_.empty()) drop_front();
     SL_TRY(fetch(first, after, source));
   }
 }
@@ -50,7 +61,8 @@ Status DirectoryPass::fetch(std::uint64_t first, const std::string& after, const
   marks_.emplace(first, after);
   if (marks_.size() > kMarks) thin_marks();
   pages_.push_back({first, std::move(listed)});
-  if (pages_.size() > kPages) pages_.pop_front();
+  if (observer_) observer_->fetched(first, pages_.back().listed);
+  if (pages_.size() > kPages) drop_front();
   return {};
 }
 

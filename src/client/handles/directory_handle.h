@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,18 @@ class DirectoryPass {
   /// at(number) needs no call of the source.
   bool in_memory(std::uint64_t number) const;
 
+  /// Hears of the pages in memory as they come and go: what a listing in progress needs to go on
+  /// elsewhere.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    virtual void fetched(std::uint64_t first, const ListedPage& page) = 0;
+    virtual void dropped(std::uint64_t first) = 0;
+  };
+  void observe(std::unique_ptr<Observer> observer) { observer_ = std::move(observer); }
+  /// A page of a pass that an earlier daemon was in; in order.
+  void restore(std::uint64_t first, ListedPage page);
+
  private:
   struct Page {
     std::uint64_t first = 0;
@@ -52,11 +65,13 @@ class DirectoryPass {
   const Page* holding(std::uint64_t number) const;
   Status fetch(std::uint64_t first, const std::string& after, const Source& source);
   void thin_marks();
+  void drop_front();
 
   static constexpr std::size_t kPages =
       2;  // whole, so that a reader may resume inside what it was sent last
   static constexpr std::size_t kMarks = 16 * 1024;
 
+  std::unique_ptr<Observer> observer_;
   std::deque<Page> pages_;                      // the latest last
   std::map<std::uint64_t, std::string> marks_;  // first number of a page, the name before it
 };

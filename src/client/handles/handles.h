@@ -30,16 +30,19 @@ struct FileHandle {
   std::atomic<std::uint64_t> locked_under{0};
 };
 
-/// Objects by number; numbers are not used again.
+/// Objects by number; numbers are not used again, by a later generation of the daemon neither: the
+/// kernel may close one twice.
 template <typename T>
 class HandleTable {
  public:
-  std::uint64_t add(std::shared_ptr<T> handle) {
-    const std::uint64_t id = ++last_;
+  explicit HandleTable(std::uint64_t generation) : last_(generation << 40) {}
+
+  std::uint64_t next() { return ++last_; }
+  /// id: of `next`, or of an earlier generation.
+  void put(std::uint64_t id, std::shared_ptr<T> handle) {
     Shard& shard = shard_of(id);
     MutexLock lock(shard.m);
     shard.handles.emplace(id, std::move(handle));
-    return id;
   }
   Result<std::shared_ptr<T>> at(std::uint64_t id) {
     Shard& shard = shard_of(id);
@@ -66,7 +69,7 @@ class HandleTable {
   };
   Shard& shard_of(std::uint64_t id) { return shards_[id % shards_.size()]; }
 
-  std::atomic<std::uint64_t> last_{0};  // only ever raised
+  std::atomic<std::uint64_t> last_;  // only ever raised
   std::array<Shard, 16> shards_;
 };
 

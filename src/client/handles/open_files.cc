@@ -64,7 +64,13 @@ FileState OpenFile::state() {
 
 void OpenFile::learn(const FileState& state) {
   MutexLock lock(m_);
+  heard_ = true;
   if (state.version >= state_.version) state_ = state;
+}
+
+bool OpenFile::heard_of() {
+  MutexLock lock(m_);
+  return heard_;
 }
 
 std::shared_ptr<OpenFile> OpenFiles::get(FileKey file) {

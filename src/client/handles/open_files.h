@@ -40,6 +40,8 @@ class OpenFile {
 
   /// The newest committed state that this host has heard of.
   FileState state() SL_EXCLUDES(m_);
+  /// False: only an earlier daemon has heard of its state.
+  bool heard_of() SL_EXCLUDES(m_);
   void learn(const FileState& state) SL_EXCLUDES(m_);
 
  private:
@@ -50,6 +52,7 @@ class OpenFile {
   int direct_ SL_GUARDED_BY(m_) = 0;
   int unlinking_ SL_GUARDED_BY(m_) = 0;
   bool unlinked_ SL_GUARDED_BY(m_) = false;
+  bool heard_ SL_GUARDED_BY(m_) = false;
   FileState state_ SL_GUARDED_BY(m_);
 };
 

@@ -14,7 +14,7 @@ constexpr std::uint64_t kMaxLength = std::uint64_t{1} << 58;  // the server refu
 /// Whoever works under a lock must not go on without it.
 Status check_locks(const FileHandle& handle) {
   const std::uint64_t under = handle.locked_under.load(std::memory_order_relaxed);
-  if (under == 0 || under == handle.view->attached->epoch()) return {};
+  if (under == 0 || under == handle.view->attached->locks_epoch()) return {};
   return {Errc::io, "a lock held through this open file was lost with its session"};
 }
 
@@ -24,7 +24,7 @@ Result<std::vector<Piece>> MountCore::read(const Caller& caller, std::uint64_t i
                                            std::uint64_t offset, std::uint32_t length) {
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
   SL_TRY(check_locks(*handle));
-  const FileState state = handle->file->state();
+  const FileState state = SL_TRY(state_of(*handle, caller.unique));
   if (!handle->view->frozen() && io_.dirty(handle->file->key))
     return io_.read(handle->file->key, state, offset, length, handle->streams.get(), caller.unique);
   if (auto piece = incarnations_.peek(handle->file->key, state, offset, length)) {
@@ -55,10 +55,17 @@ Result<std::uint64_t> MountCore::append(FileHandle& handle, FileIo::Write reques
                                         const WriteOptions& options) {
   OpenFile& file = *handle.file;
   Turn::Alone turn(file.turn);
+  request.known = SL_TRY(state_of(handle, request.unique));
+  if (const auto noted = append_noted(request.unique)) {  // sent again: to where it went before
+    request.offset = *noted;
+    SL_TRY(write_here(handle, request));
+    return request.offset;
+  }
   if (const auto alone = handle.view->attached->rely(now())) {
     const auto dirty = io_.dirty(file.key);
     request.known = file.state();
     request.offset = std::max(request.known.length, dirty ? dirty->length : 0);
+    note_append(request.unique, request.offset);
     SL_TRY(write_here(handle, request));
     return request.offset;
   }
@@ -85,12 +92,13 @@ Result<std::uint32_t> MountCore::write(const Caller& caller, std::uint64_t id, s
   if (handle->direct) SL_TRY(drop_capabilities(caller, *handle));
   FileIo::Write request{.file = handle->file->key, .known = {}, .offset = offset, .bytes = bytes};
   request.kill_privileges = options.kill_privileges;
+  request.unique = caller.unique;
   std::uint64_t written_at = offset;
   if (options.append && !options.from_page_cache) {
     written_at = SL_TRY(append(*handle, request, options));
   } else {
     Turn::Shared turn(handle->file->turn);
-    request.known = handle->file->state();
+    request.known = SL_TRY(state_of(*handle, caller.unique));
     SL_TRY(write_here(*handle, request));
   }
   overwritten(*handle, offset, written_at, bytes.size());

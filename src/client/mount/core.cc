@@ -18,11 +18,14 @@ MountCore::MountCore(Sessions& sessions, FileIo& io, Incarnations& incarnations,
       options_(options),
       names_(sessions.clock(), options.names),
       own_(sessions.clock().wall()),
-      views_(sessions),
+      views_(sessions, options.ledger),
       catalogue_(sessions,
                  [this](const Listing& listing) {
                    for (View* view : views_.retire(listing)) gone(view->branch());
                  }),
+      files_(options.ledger == nullptr ? 0 : options.ledger->generation()),
+      directories_(options.ledger == nullptr ? 0 : options.ledger->generation()),
+      held_locks_(options.ledger),
       lock_queue_(sessions),
       notices_(std::make_unique<ThreadPool>(
           ThreadPool::Options{.name = "sl-notice", .threads = 1, .queue_limit = 4096})) {}
@@ -38,6 +41,7 @@ void MountCore::start(KernelNotifier* notifier, const KernelFeatures& features) 
   io_.on_commit([this](FileKey file, const pb::Attributes& now, std::uint64_t previous) {
     committed(file, attributes_of(now), previous);
   });
+  if (taken_over()) take_over();
   sessions_.listen(this);
 }
 
@@ -105,7 +109,7 @@ std::vector<FileKey> MountCore::held_unlinked() {
 }
 
 void MountCore::unlinked(FileKey file) {
-  if (const auto open = open_files_.find(file)) open->mark_unlinked(true);
+  if (const auto open = open_files_.find(file)) mark_unlinked(*open, true);
   names_.forget_attributes(file);
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "client/handles/directory_handle.h"
@@ -20,10 +21,12 @@
 #include "client/names/name_cache.h"
 #include "client/names/nodes.h"
 #include "client/session/sessions.h"
+#include "client/takeover/ledger.h"
 #include "client/vfs.h"
 #include "client/views/catalogue.h"
 #include "client/views/own_tree.h"
 #include "client/views/views.h"
+#include "client/write/replay.h"
 #include "common/thread_pool.h"
 
 namespace starlane::client {
@@ -37,6 +40,8 @@ class MountCore final : public Vfs, private SessionListener {
   void start(KernelNotifier* notifier, const KernelFeatures& features) override;
   Status stop() override;
   void interrupt(std::uint64_t unique) override;
+  std::uint64_t left_by(std::uint64_t unique) override;
+  void answered(std::uint64_t unique) override;
 
   Result<EntryReply> lookup(const Caller&, Node parent, std::string_view name) override;
   void forget(Node node, std::uint64_t lookups) override;
@@ -228,6 +233,24 @@ class MountCore final : public Vfs, private SessionListener {
   Result<bool> add_dots(DirectoryHandle& handle, std::uint64_t cookie, bool with_attributes,
                         std::uint64_t unique, DirectoryFiller& filler);
 
+  // ---- From one daemon to the next (takeover.cc) ----
+  bool taken_over() const { return options_.ledger != nullptr && options_.ledger->taken_over(); }
+  void note(const Ledger::Key& key, ByteSpan value);
+  void strike(const Ledger::Key& key);
+  void note_file(std::uint64_t id, const FileHandle& handle, std::uint64_t unique);
+  void note_directory(std::uint64_t id, DirectoryHandle& handle, std::uint64_t unique);
+  void mark_unlinked(OpenFile& file, bool unlinked);
+  std::optional<std::uint64_t> append_noted(std::uint64_t unique);
+  void note_append(std::uint64_t unique, std::uint64_t offset);
+  Result<FileState> state_of(FileHandle& handle, std::uint64_t unique);
+  void take_over();
+  void restore_files();
+  void restore_directories();
+  void restore_unlinked();
+  void restore_locks();
+  void replay(const std::vector<BranchId>& broken);
+  Status replay_extent(const ReplayedExtent& extent, const std::vector<BranchId>& broken);
+
   // ---- Extended attributes (xattrs.cc) ----
   Result<NameCache::Xattrs> xattr_names(View& view, InodeId inode, std::uint64_t unique);
 
@@ -249,6 +272,10 @@ class MountCore final : public Vfs, private SessionListener {
   HandleTable<DirectoryHandle> directories_;
   HeldLocks held_locks_;
   LockQueue lock_queue_;
+  // By the request that made them, whose answer the kernel may not have got; filled before the first
+  // request.
+  std::unordered_map<std::uint64_t, std::uint64_t> files_left_;
+  std::unordered_map<std::uint64_t, std::uint64_t> directories_left_;
   std::unique_ptr<ThreadPool>
       notices_;  // what may not be told to the kernel from the handler of a request
 };

@@ -11,14 +11,24 @@ constexpr std::uint32_t kDirectoryType = S_IFDIR >> 12;
 
 }  // namespace
 
-Result<std::uint64_t> MountCore::open_directory(const Caller&, Node node) {
+Result<std::uint64_t> MountCore::open_directory(const Caller& caller, Node node) {
+  if (const auto left = directories_left_.find(caller.unique); left != directories_left_.end())
+    release_directory(left->second);
   auto handle = std::make_shared<DirectoryHandle>();
   handle->node = node;
   if (node.slot != 0) handle->view = SL_TRY(views_.at(node.slot));
-  return directories_.add(std::move(handle));
+  const std::uint64_t id = directories_.next();
+  note_directory(id, *handle, caller.unique);
+  directories_.put(id, std::move(handle));
+  return id;
 }
 
-void MountCore::release_directory(std::uint64_t id) { (void)directories_.take(id); }
+void MountCore::release_directory(std::uint64_t id) {
+  const auto handle = directories_.take(id);
+  if (!handle) return;
+  handle->pass.rewind();
+  strike({Ledger::Kind::directory, id});
+}
 
 Status MountCore::fsync_directory(const Caller& caller, std::uint64_t id) {
   const std::shared_ptr<DirectoryHandle> handle = SL_TRY(directories_.at(id));

@@ -105,7 +105,7 @@ Result<EntryReply> MountCore::link(const Caller& caller, Node node, Node parent,
   }();
   if (!linked.ok()) return linked.status();
   // It may have had none before.
-  if (const auto open = open_files_.find(view->file(node.inode))) open->mark_unlinked(false);
+  if (const auto open = open_files_.find(view->file(node.inode))) mark_unlinked(*open, false);
   return entry_reply(*view, parent.inode, name, *linked, options_.names.shared_ttl);
 }
 
@@ -127,7 +127,7 @@ void MountCore::after_unlink(View& view, InodeId inode, std::uint32_t links_left
   if (!inode || links_left != 0) return;
   const FileKey file = view.file(inode);
   if (const auto open = open_files_.find(file); open && open->open())
-    open->mark_unlinked(true);
+    mark_unlinked(*open, true);
   else
     io_.discard(file, 0);
 }

@@ -25,7 +25,7 @@ bool is_whole(const FileLock& lock) {
 /// What was locked under an attachment that has ended is lost, and with it all that was done in its
 /// name: its owner must not lock on as if nothing had happened.
 bool lost(const FileHandle& handle, std::uint64_t held_under) {
-  return held_under != 0 && held_under != handle.view->attached->epoch();
+  return held_under != 0 && held_under != handle.view->attached->locks_epoch();
 }
 
 Status lost_earlier() {
@@ -101,8 +101,8 @@ Status MountCore::ask_lock(const std::shared_ptr<FileHandle>& handle, const Held
         send_unlock(*handle, {.owner = request.owner, .lock = whole(key.kind)}, caller);
     return undone.ok() ? lost_earlier() : undone;
   }
-  held_locks_.granted(key, request.handle, ask.on().attachment_epoch());
-  handle->locked_under.store(ask.on().attachment_epoch(), std::memory_order_relaxed);
+  held_locks_.granted(key, request.handle, reply.lives_with());
+  handle->locked_under.store(reply.lives_with(), std::memory_order_relaxed);
   const Attributes attributes = attributes_of(reply.attributes());
   names_.learn_attributes(question, key.file.branch, attributes);
   revalidate(*handle, attributes);

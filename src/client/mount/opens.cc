@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "client/mount/call.h"
+#include "client/takeover/records.h"
 
 namespace starlane::client {
 namespace {
@@ -81,11 +82,16 @@ Result<OpenReply> MountCore::open(const Caller& caller, Node node, std::uint32_t
     return {Errc::read_only, "a published data set cannot be changed"};
   const auto file = open_files_.get(view->file(node.inode));
   const bool again = relooks_.take(caller.pid, now());
+  if (again) strike({Ledger::Kind::moved, caller.pid});
   file->opened(writes(flags));
   Result<OpenReply> reply = open_counted(*view, node, flags, caller, file, again);
   if (reply.ok()) return reply;
   close_counted(*file, writes(flags));
-  if (reply.code() == Errc::stale_handle && !again) relooks_.told(caller.pid, now());
+  if (reply.code() == Errc::stale_handle && !again) {
+    const MovedRecord record{now().count()};
+    note({Ledger::Kind::moved, caller.pid}, std::as_bytes(std::span(&record, 1)));
+    relooks_.told(caller.pid, now());
+  }
   return reply;
 }
 
@@ -113,7 +119,8 @@ bool MountCore::sync_kernel(View& view, Node node, const Attributes& attributes)
     notifier_->invalidate_inode(plain, 0, 0);
   }
   // Else the kernel would go on with the length that it was told before.
-  if (shown != 0 && shown != attributes.version && !ours) notifier_->invalidate_inode(node, -1, 0);
+  const bool told = shown != 0 || taken_over();
+  if (told && shown != attributes.version && !ours) notifier_->invalidate_inode(node, -1, 0);
   return false;
 }
 
@@ -162,7 +169,9 @@ Result<OpenReply> MountCore::serve(View& view, Node node, std::uint32_t flags, c
   // Where nothing is ever written, locks end with the last close of their open file: a request less
   // for each of a million small files.
   reply.unflushed = view.frozen();
-  reply.handle = files_.add(std::move(handle));
+  reply.handle = files_.next();
+  note_file(reply.handle, *handle, caller.unique);
+  files_.put(reply.handle, std::move(handle));
   return reply;
 }
 
@@ -186,7 +195,7 @@ Result<Vfs::Created> MountCore::open_created(View& view, const Caller& caller,
                                              const Attributes& made) {
   const auto file = open_files_.get(view.file(made.inode));
   file->opened(writes(flags));
-  if (made.nlink == 0) file->mark_unlinked(true);
+  if (made.nlink == 0) mark_unlinked(*file, true);
   file->learn(made.state());
   Result<OpenReply> opened = serve(view, entry.node, flags, caller, file, made, true);
   if (opened.ok()) return Created{entry, *opened};
@@ -237,13 +246,16 @@ Result<Vfs::Created> MountCore::create_by_opening(const Caller& caller, Node par
 // ---- Closing ----
 
 void MountCore::close_counted(OpenFile& file, bool writer) {
-  if (file.closed(writer)) io_.discard(file.key, 0);
+  if (!file.closed(writer)) return;
+  io_.discard(file.key, 0);
+  strike({Ledger::Kind::unlinked, file.key.branch.value, file.key.inode.value});
 }
 
 void MountCore::release(const Caller& caller, std::uint64_t id) {
   const auto handle = files_.take(id);
   if (!handle) return;
   for (const HeldLocks::Key& key : held_locks_.through(id)) unlock_all(caller, handle, key);
+  strike({Ledger::Kind::file, id});
   if (handle->direct) handle->file->note_direct(-1);
   incarnations_.release(handle->file->key, handle->node, handle->writer);
   close_counted(*handle->file, handle->writer);

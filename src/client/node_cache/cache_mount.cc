@@ -1,5 +1,6 @@
 #include "client/node_cache/cache_mount.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -96,14 +97,25 @@ std::uint64_t control_group_limit() {
 
 }  // namespace
 
-CacheFile::CacheFile(UniqueFd writable, UniqueFd read_only, std::byte* map, std::uint64_t length)
+CacheFile::CacheFile(UniqueFd writable, UniqueFd read_only, std::byte* map, std::uint64_t length,
+                     Name name)
     : writable_(std::move(writable)),
       read_only_(std::move(read_only)),
       map_(map),
       mapped_(length),
+      name_(std::move(name)),
       length_(length) {}
 
-CacheFile::~CacheFile() { ::munmap(map_, mapped_); }
+CacheFile::~CacheFile() {
+  ::munmap(map_, mapped_);
+  if (name_.directory)
+    ::unlinkat(name_.directory->get(), std::to_string(name_.number).c_str(), 0);
+}
+
+void CacheFile::populate(std::uint64_t offset, std::uint64_t length) const {
+  const std::uint64_t begin = round_down(offset, 4096);
+  ::madvise(map_ + begin, offset + length - begin, MADV_POPULATE_READ);
+}
 
 Status CacheFile::write(std::uint64_t offset, ByteSpan bytes) {
   const std::uint64_t end = offset + bytes.size();
@@ -137,22 +149,63 @@ Result<std::unique_ptr<CacheMount>> CacheMount::make(std::uint64_t limit_bytes) 
 }
 
 Result<std::shared_ptr<CacheFile>> CacheMount::create(std::uint64_t length) {
-  const std::string name = std::to_string(next_name_.fetch_add(1, std::memory_order_relaxed));
+  const std::uint64_t number = next_name_.fetch_add(1, std::memory_order_relaxed);
+  const std::string name = std::to_string(number);
   UniqueFd writable(
-      ::openat(writable_.get(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      ::openat(writable_->get(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!writable) return system_error("cannot create a file in the node cache", errno);
   UniqueFd read_only(::openat(read_only_.get(), name.c_str(), O_RDONLY | O_CLOEXEC));
   const int failure = errno;
-  ::unlinkat(writable_.get(), name.c_str(), 0);
+  if (!names_kept_ || !read_only) ::unlinkat(writable_->get(), name.c_str(), 0);
   if (!read_only) return system_error("cannot open a file of the node cache", failure);
   // First the length: huge pages are taken only where they lie within it.
   if (::ftruncate(writable.get(), static_cast<off_t>(length)) != 0) {
     return system_error("cannot size a file of the node cache", errno);
   }
+  return map(std::move(writable), std::move(read_only), length, number);
+}
+
+Result<std::shared_ptr<CacheFile>> CacheMount::map(UniqueFd writable, UniqueFd read_only,
+                                                   std::uint64_t length, std::uint64_t name) {
   void* map = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, writable.get(), 0);
   if (map == MAP_FAILED) return system_error("cannot map a file of the node cache", errno);
+  CacheFile::Name kept;
+  if (names_kept_) kept = {writable_, name};
   return std::make_shared<CacheFile>(std::move(writable), std::move(read_only),
-                                     static_cast<std::byte*>(map), length);
+                                     static_cast<std::byte*>(map), length, std::move(kept));
+}
+
+Result<std::unique_ptr<CacheMount>> CacheMount::adopt(int writable, int read_only,
+                                                      std::uint64_t first_name) {
+  UniqueFd files(::fcntl(writable, F_DUPFD_CLOEXEC, 0));
+  UniqueFd view(::fcntl(read_only, F_DUPFD_CLOEXEC, 0));
+  if (!files || !view) return system_error("cannot take over the node cache", errno);
+  std::unique_ptr<CacheMount> mount(new CacheMount(std::move(files), std::move(view)));
+  mount->next_name_ = first_name;
+  return mount;
+}
+
+Result<std::shared_ptr<CacheFile>> CacheMount::reopen(std::uint64_t number) {
+  const std::string name = std::to_string(number);
+  UniqueFd writable(::openat(writable_->get(), name.c_str(), O_RDWR | O_CLOEXEC));
+  UniqueFd read_only(::openat(read_only_.get(), name.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!writable || !read_only || ::fstat(writable.get(), &status) != 0 || status.st_size == 0)
+    return system_error("cannot open a file of the node cache again", errno);
+  return map(std::move(writable), std::move(read_only), static_cast<std::uint64_t>(status.st_size),
+             number);
+}
+
+void CacheMount::remove_others(const std::vector<std::uint64_t>& names) {
+  const int listing = ::openat(writable_->get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* directory = listing < 0 ? nullptr : ::fdopendir(listing);
+  if (directory == nullptr) return;
+  while (const dirent* entry = ::readdir(directory)) {
+    const std::uint64_t number = std::strtoull(entry->d_name, nullptr, 10);
+    if (number != 0 && std::find(names.begin(), names.end(), number) == names.end())
+      ::unlinkat(writable_->get(), entry->d_name, 0);
+  }
+  ::closedir(directory);
 }
 
 std::uint64_t default_cache_budget() {

@@ -69,6 +69,7 @@ class FakeFileIo final : public FileIo {
   void push_out(FileKey) override {}
   Status flush_branch(BranchId, Safety) override { return unused(); }
   Status flush_all(Safety) override { return unused(); }
+  void lost(FileKey, const Status&) override {}
   void discard(FileKey, std::uint64_t) override {}
   void invalidate(FileKey) override {}
   void return_escrow(BranchId) override {}

@@ -36,6 +36,13 @@ bool Fill::finish(State state) {
   return state_.compare_exchange_strong(running, state);
 }
 
+void Fill::complete_already() {
+  for (auto& chunk : chunks_) chunk.store(Progress::filled, std::memory_order_release);
+  next_ = chunks_.size();
+  done_ = length_;
+  finish(State::complete);
+}
+
 Filler::Filler(FileIo& io, KernelNotifier* notifier, const Options& options,
                std::function<void(Fill&)> changed)
     : io_(io), notifier_(notifier), options_(options), changed_(std::move(changed)) {

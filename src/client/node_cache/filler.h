@@ -26,6 +26,9 @@ class Fill {
   Fill(FileKey file, const FileState& version, std::uint64_t length, std::uint64_t chunk_bytes,
        std::shared_ptr<CacheFile> target, Node pushed_to);
 
+  /// Nothing is left to do: the target was filled by an earlier daemon.
+  void complete_already();
+
   State state() const { return state_.load(std::memory_order_acquire); }
   std::uint64_t done_bytes() const { return done_.load(std::memory_order_relaxed); }
   std::uint64_t length() const { return length_; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "client/node_cache/copy_record.h"
 #include "client/read/read_streams.h"
 #include "common/log.h"
 
@@ -43,8 +44,7 @@ void NodeCache::start(KernelNotifier* notifier, const KernelFeatures& features) 
   } else if (!features.passthrough) {
     reason = "the kernel has no FUSE passthrough (Linux 6.9), or this process is not root";
   } else {
-    auto made = CacheMount::make(
-        budget_ + budget_ / 8);  // what writers add to a copy is noticed a little late
+    auto made = open_mount();
     if (made.ok())
       mount = std::move(made.value());
     else
@@ -61,6 +61,7 @@ void NodeCache::start(KernelNotifier* notifier, const KernelFeatures& features) 
   mount_ = std::move(mount);
   reason_ = reason;
   stopping_ = false;
+  if (mount_ && options_.ledger != nullptr) restore();
 }
 
 void NodeCache::stop() {
@@ -116,6 +117,7 @@ Result<OpenDecision> NodeCache::open(const Open& open) {
   --file.busy;
   if (decision.ok() && decision.value().kind == OpenDecision::Kind::passthrough)
     ++passthrough_opens_;
+  note_file(open.file, file);
   erase_if_idle(open.file);
   changed_.notify_all();
   return decision;
@@ -229,7 +231,7 @@ Result<OpenDecision> NodeCache::serve(const Open& open, File& file) {
     ++here.passthrough_opens;
     ++here.copy->opens;
     here.copy->last_used = ++use_counter_;
-    decision.backing_fd = here.copy->file->backing_fd();
+    if (here.copy->file) decision.backing_fd = here.copy->file->backing_fd();
   } else {
     ++here.cached_opens;
     const bool filling =
@@ -309,6 +311,8 @@ void NodeCache::erase_if_idle(FileKey key) {
   const bool known = std::any_of(file.incarnations.begin(), file.incarnations.end(),
                                  [](const auto& incarnation) { return incarnation.second.named; });
   if (known || !file.tickets.empty()) return;
+  if (found->second.noted != 0)
+    options_.ledger->erase({Ledger::Kind::cached_file, key.branch.value, key.inode.value});
   files_.erase(found);
   tracked_.store(files_.size(), std::memory_order_relaxed);
 }
@@ -386,6 +390,7 @@ void NodeCache::uncharge(Copy& copy) { used_ -= std::exchange(copy.charged, 0); 
 void NodeCache::retire(File& file, Freed& freed) {
   file.preferred = 0;
   if (!file.live) return;
+  strike_copy(file.live->fill->file(), *file.live);
   file.live->fill->cancel();
   if (file.live->opens == 0) uncharge(*file.live);
   freed.push_back(std::exchange(file.live, nullptr));
@@ -406,6 +411,9 @@ void NodeCache::fill_changed(Fill& fill) {
     rate_ = 0.5 * rate_ + 0.5 * static_cast<double>(fill.length()) / std::max(elapsed, 1e-3);
   }
   const auto found = files_.find(fill.file());
+  if (found != files_.end() && found->second.live && found->second.live->fill.get() == &fill &&
+      fill.state() == Fill::State::complete)
+    note_copy(fill.file(), *found->second.live);
   if (found != files_.end() && fill.state() == Fill::State::running)
     abandon_if_unwanted(found->second, fill, freed);
   if (found != files_.end() && fill.state() != Fill::State::running) {
@@ -516,6 +524,7 @@ void NodeCache::local_commit(FileKey key, std::uint64_t previous, const FileStat
     File& file = found->second;
     if (file.live && file.live->state.version == previous && file.live->complete()) {
       file.live->state = current;
+      note_copy(key, *file.live);
     } else if (file.live && file.live->state.version != current.version) {
       retire(file, freed);
     }
@@ -563,6 +572,7 @@ std::optional<Piece> NodeCache::peek(FileKey key, const FileState& state, std::u
     changed_.wait_for(m_, 20ms);
   }
   if (copy->file->length() < end) return std::nullopt;
+  if (copy->taken_over) copy->file->populate(offset, end - offset);
   return Piece{copy->file->map().subspan(offset, end - offset), copy->file};
 }
 

@@ -21,6 +21,8 @@
 
 namespace starlane::client {
 
+struct CopyRecord;
+
 class NodeCache final : public Incarnations {
  public:
   NodeCache(FileIo& io, const NodeCacheOptions& options);
@@ -32,6 +34,7 @@ class NodeCache final : public Incarnations {
   Result<OpenDecision> open(const Open& open) override SL_EXCLUDES(m_);
   void interrupt(std::uint64_t unique) override SL_EXCLUDES(m_);
   void release(FileKey file, Node node, bool writer) override SL_EXCLUDES(m_);
+  void reopened(FileKey file, Node node, bool writer, bool passthrough) override SL_EXCLUDES(m_);
   void forget(FileKey file, Node node) override SL_EXCLUDES(m_);
   void local_write(FileKey file, std::uint64_t offset, ByteSpan bytes) override SL_EXCLUDES(m_);
   void local_zero(FileKey file, std::uint64_t offset, std::uint64_t length) override
@@ -56,6 +59,7 @@ class NodeCache final : public Incarnations {
     std::uint64_t opens = 0;    // passthrough opens: it cannot go
     std::uint64_t waiters = 0;
     std::uint64_t last_used = 0;  // of use_counter_
+    bool taken_over = false;      // filled by an earlier daemon
     bool complete() const { return fill->state() == Fill::State::complete; }
     bool ended_badly() const {
       return fill->state() == Fill::State::failed || fill->state() == Fill::State::cancelled;
@@ -78,6 +82,7 @@ class NodeCache final : public Incarnations {
   struct File {
     std::uint8_t preferred = 0;
     std::uint8_t last_number = 0;
+    std::uint16_t noted = 0;  // both, as the ledger has them
     std::uint16_t slot = 0;     // of the view through which it is seen
     Nanoseconds idle_since{0};  // no open since then, while opens is 0
     std::uint64_t opens = 0;
@@ -117,6 +122,15 @@ class NodeCache final : public Incarnations {
   void grown(FileKey file, const CopyPointer& copy, const Status& written) SL_EXCLUDES(m_);
   void fill_changed(Fill& fill) SL_EXCLUDES(m_);
   double seconds_left(const Copy& copy) SL_REQUIRES(m_);
+
+  // From one daemon to the next (takeover.cc).
+  Result<std::unique_ptr<CacheMount>> open_mount();
+  void restore() SL_REQUIRES(m_);
+  void restore_copy(FileKey key, std::uint8_t number, const CopyRecord& record) SL_REQUIRES(m_);
+  CopyPointer copy_of(FileKey key, File& file, std::uint8_t number) SL_REQUIRES(m_);
+  void note_file(FileKey key, File& file) SL_REQUIRES(m_);
+  void note_copy(FileKey key, const Copy& copy) SL_REQUIRES(m_);
+  void strike_copy(FileKey key, const Copy& copy) SL_REQUIRES(m_);
 
   FileIo& io_;
   const NodeCacheOptions options_;

@@ -5,12 +5,21 @@
 #include <cstdint>
 #include <set>
 
+#include "common/clock.h"
 #include "common/mutex.h"
 
 namespace starlane::client {
 
 class Requests {
  public:
+  /// generation: of the process in its session. Numbers of its own never meet an earlier one's; and
+  /// nothing is forgotten for so long that what the kernel sends again is known by then.
+  void start(std::uint64_t generation) SL_EXCLUDES(m_) {
+    MutexLock lock(m_);
+    own_ = generation << 40;
+    if (generation > 1) keep_until_ = system_clock().boot() + std::chrono::seconds(60);
+  }
+
   /// Unanswered as long as it lives.
   class Number {
    public:
@@ -39,6 +48,7 @@ class Requests {
   /// begun it.
   std::uint64_t oldest() SL_EXCLUDES(m_) {
     MutexLock lock(m_);
+    if (keep_until_ != Nanoseconds(0) && system_clock().boot() < keep_until_) return 0;
     const std::uint64_t answer = oldest_before_;
     oldest_before_ = open_.empty() ? newest_ : *open_.begin();
     return answer < oldest_before_ ? answer : oldest_before_;
@@ -57,6 +67,7 @@ class Requests {
   std::uint64_t own_ SL_GUARDED_BY(m_) = 0;
   std::uint64_t newest_ SL_GUARDED_BY(m_) = 0;
   std::uint64_t oldest_before_ SL_GUARDED_BY(m_) = 0;
+  Nanoseconds keep_until_ SL_GUARDED_BY(m_){0};  // boot time
   std::multiset<std::uint64_t> open_ SL_GUARDED_BY(m_);
 };
 

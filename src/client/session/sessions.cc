@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client/takeover/ledger.h"
 #include "common/log.h"
 #include "common/rng.h"
 
@@ -38,7 +39,14 @@ Sessions::Sessions(MetaService& meta, const Clock& clock, SessionOptions options
 Result<std::unique_ptr<Sessions>> Sessions::open(MetaService& meta, const Clock& clock,
                                                  SessionOptions options, Nanoseconds patience) {
   std::unique_ptr<Sessions> sessions(new Sessions(meta, clock, std::move(options)));
-  const Opened opened = SL_TRY(sessions->open_session(patience));
+  Ledger* ledger = sessions->options_.ledger;
+  std::string nonce;
+  if (ledger != nullptr) {
+    sessions->requests_.start(ledger->generation());
+    if (const auto known = ledger->get({Ledger::Kind::session})) nonce = text_of(*known);
+  }
+  const Opened opened =
+      SL_TRY(sessions->open_session(nonce.empty() ? sessions->new_nonce() : nonce, patience));
   {
     MutexLock lock(sessions->m_);
     sessions->session_ = SessionId(opened.reply.session());
@@ -54,11 +62,21 @@ Result<std::unique_ptr<Sessions>> Sessions::open(MetaService& meta, const Clock&
 
 Sessions::~Sessions() { close(); }
 
-Result<Sessions::Opened> Sessions::open_session(Nanoseconds patience) {
+/// Written down before the server hears of it, so that no session is left behind.
+std::string Sessions::new_nonce() {
+  std::string nonce = fresh_nonce();
+  if (options_.ledger != nullptr) {
+    const Status noted = options_.ledger->put({Ledger::Kind::session}, bytes_of(nonce));
+    if (!noted.ok()) SL_LOG(warn, "event=not_noted what=session cause=\"{}\"", noted.to_string());
+  }
+  return nonce;
+}
+
+Result<Sessions::Opened> Sessions::open_session(const std::string& nonce, Nanoseconds patience) {
   pb::OpenSessionRequest request;
   request.set_host(options_.host);
   request.set_purpose(options_.purpose);
-  request.set_nonce(fresh_nonce());
+  request.set_nonce(nonce);
   const Deadline until =
       patience == Nanoseconds::max() ? Deadline::never() : Deadline::after(patience);
   Opened opened;
@@ -132,13 +150,15 @@ SessionId Sessions::id() {
 
 // ---- Attaching ----
 
-Result<pb::AttachReply> Sessions::ask_attach(const AttachTarget& target, SessionId session) {
+Result<pb::AttachReply> Sessions::ask_attach(const AttachTarget& target, SessionId session,
+                                             bool take_over) {
   pb::AttachRequest request;
   request.set_session(session.value);
   request.set_volume(target.volume);
   request.set_image_name(target.image_name);
   request.set_image_version(target.image_version);
   request.set_read_only(target.read_only);
+  request.set_take_over(take_over);
   Call call;
   call.session = session;
   call.deadline = Deadline::after(options_.retry.attempt_timeout);
@@ -194,9 +214,37 @@ Result<std::shared_ptr<Attached>> Sessions::attach(const AttachTarget& target,
   }
 }
 
+Sessions::Taken Sessions::take_over(const AttachTarget& target, BranchId branch, ViewId view,
+                                    bool frozen) {
+  const auto attached = std::make_shared<Attached>(target, branch, view, frozen);
+  for (int tries = 0;; ++tries) {
+    const SessionId session = id();
+    const Result<pb::AttachReply> reply = ask_attach(target, session, true);
+    if (reply.ok() && BranchId(reply->branch()) == branch) {
+      MutexLock lock(m_);
+      attached_[branch] = attached;
+      adopt(*attached, *reply, session);
+      attached->promised_absence(clock_.boot() + std::chrono::seconds(1));  // as the one before did
+      return {attached, reply->taken_over()};
+    }
+    if (reply.code() == Errc::fenced) fenced(BranchId(), Attachment{.session = session});
+    if (reply.ok() || is_final(reply.code()) ||
+        !signals_.sleep(0, Milliseconds(std::min(5 << std::min(tries, 5), 100))).ok())
+      return {gone(target, branch, view, frozen), false};
+  }
+}
+
+std::shared_ptr<Attached> Sessions::gone(const AttachTarget& target, BranchId branch, ViewId view,
+                                         bool frozen) {
+  auto attached = std::make_shared<Attached>(target, branch, view, frozen);
+  attached->gone_.store(true);
+  return attached;
+}
+
 void Sessions::adopt(Attached& attached, const pb::AttachReply& reply, SessionId session) {
   attached.session_ = session;
   attached.epoch_ = reply.attachment_epoch();
+  attached.locks_epoch_.store(reply.first_epoch(), std::memory_order_release);
   attached.usable_ = session == session_;
   attached.recalling_ = false;
   make_shared(attached);
@@ -309,7 +357,15 @@ Status Sessions::beat_now() {
   return {};
 }
 
+/// Of a session that was taken over, files are held whose owner has not been told to us yet: a beat
+/// would give them up.
+bool Sessions::may_beat() {
+  MutexLock lock(m_);
+  return listener_ != nullptr || options_.ledger == nullptr || !options_.ledger->taken_over();
+}
+
 Status Sessions::beat() {
+  if (!may_beat()) return {};
   pb::HeartbeatRequest request;
   if (SessionListener* listener = enter_listener()) {
     for (const FileKey& file : listener->held_unlinked()) {
@@ -439,7 +495,7 @@ void Sessions::renew(SessionId lost) {
     }
   }
   SL_LOG(warn, "event=session_lost session={}", lost.value);
-  Result<Opened> opened = open_session(Nanoseconds::max());
+  Result<Opened> opened = open_session(new_nonce(), Nanoseconds::max());
   if (!opened.ok()) {
     SL_LOG(error, "event=session_open_failed cause=\"{}\"", opened.status().to_string());
     return;

@@ -44,8 +44,9 @@ class Attached {
   const bool frozen;  // nothing in it will ever change
 
   bool gone() const { return gone_.load(std::memory_order_acquire); }
-  /// Of the present attachment: what was locked under another one is lost.
-  std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+  /// Of the present attachment, whichever process of the session began it: what was locked under
+  /// another one is lost.
+  std::uint64_t locks_epoch() const { return locks_epoch_.load(std::memory_order_acquire); }
   /// Since when this client alone has the branch; nothing when it has not, or cannot be sure any
   /// more. What was learnt after that is right as long as this holds.
   std::optional<Nanoseconds> exclusive_since(Nanoseconds now) const {
@@ -92,9 +93,10 @@ class Attached {
   std::atomic<std::int64_t> absence_until_{0};  // pairs with the recall
   std::atomic<int> relying_{0};                 // pairs with the recall, which clears since_ first
   std::atomic<bool> gone_{false};
-  std::atomic<std::uint64_t> epoch_{0};  // written under Sessions::m_
+  std::atomic<std::uint64_t> locks_epoch_{0};  // written under Sessions::m_
   // Guarded by Sessions::m_.
   SessionId session_;
+  std::uint64_t epoch_ = 0;
   bool usable_ = false;  // false: to be attached again
   bool recalling_ = false;
 };
@@ -114,12 +116,15 @@ class SessionListener {
   virtual void escrow_wanted(BranchId branch) = 0;
 };
 
+class Ledger;
+
 struct SessionOptions {
   std::string host;
   std::string purpose;
   Milliseconds longest_heartbeat{1000};  // a recall is heard after at most so long
   std::size_t recall_threads = 2;
   RetryOptions retry;
+  Ledger* ledger = nullptr;  // whose session is gone on with, if it has one; outlives the Sessions
 };
 
 class Sessions final : public Attachments {
@@ -141,6 +146,18 @@ class Sessions final : public Attachments {
   Result<std::shared_ptr<Attached>> attach(const AttachTarget& target, std::uint64_t unique)
       SL_EXCLUDES(m_);
   void detach(BranchId branch) SL_EXCLUDES(m_);
+  /// What the process before had attached, for this one; calls of that one which are still under way
+  /// fail from then on. `continued`: nobody ended it meanwhile. Waits as attach does; `gone` when it
+  /// is not to be had any more.
+  struct Taken {
+    std::shared_ptr<Attached> attached;
+    bool continued = false;
+  };
+  Taken take_over(const AttachTarget& target, BranchId branch, ViewId view, bool frozen)
+      SL_EXCLUDES(m_);
+  /// One that is not to be had any more.
+  static std::shared_ptr<Attached> gone(const AttachTarget& target, BranchId branch, ViewId view,
+                                        bool frozen);
 
   Result<Attachment> attachment(BranchId branch, std::uint64_t unique = 0) override SL_EXCLUDES(m_);
   void fenced(BranchId branch, const Attachment& under) override SL_EXCLUDES(m_);
@@ -161,16 +178,19 @@ class Sessions final : public Attachments {
   struct Opened;
   Sessions(MetaService& meta, const Clock& clock, SessionOptions options);
 
-  Result<Opened> open_session(Nanoseconds patience);
+  Result<Opened> open_session(const std::string& nonce, Nanoseconds patience);
   void run() SL_EXCLUDES(m_);
   Status beat() SL_EXCLUDES(m_, beating_);
+  bool may_beat() SL_EXCLUDES(m_);
   void apply(const pb::HeartbeatReply& reply, SessionId session, Nanoseconds sent_at)
       SL_EXCLUDES(m_);
   void apply_attachment(const pb::AttachmentState& state, Nanoseconds now) SL_REQUIRES(m_);
   void renew(SessionId lost) SL_REQUIRES(beating_) SL_EXCLUDES(m_);
   bool attach_again() SL_EXCLUDES(m_);
   bool attach_again(const std::shared_ptr<Attached>& attached, SessionId session) SL_EXCLUDES(m_);
-  Result<pb::AttachReply> ask_attach(const AttachTarget& target, SessionId session);
+  Result<pb::AttachReply> ask_attach(const AttachTarget& target, SessionId session,
+                                     bool take_over = false);
+  std::string new_nonce();
   void adopt(Attached& attached, const pb::AttachReply& reply, SessionId session) SL_REQUIRES(m_);
   void start_recall(const std::shared_ptr<Attached>& attached) SL_REQUIRES(m_);
   void carry_out_recall(const std::shared_ptr<Attached>& attached, const Attachment& under)

@@ -1,5 +1,7 @@
 #include "client/views/views.h"
 
+#include "client/takeover/records.h"
+
 namespace starlane::client {
 
 Result<View*> Views::at(std::uint16_t slot) const {
@@ -27,12 +29,47 @@ Result<View*> Views::slot_for(const std::shared_ptr<Attached>& attached) {
   const std::size_t slot = views_.size() + 1;
   if (slot >= kSlots)
     return {Errc::no_memory, "this mount has shown 65 535 trees: mount again to see more"};
+  if (ledger_ != nullptr) {
+    const ViewRecord record{attached->target, attached->branch, attached->view, attached->frozen};
+    SL_TRY(ledger_->put({Ledger::Kind::view, slot}, encode(record)));
+  }
+  return show(slot, attached);
+}
+
+View* Views::show(std::size_t slot, const std::shared_ptr<Attached>& attached) {
   views_.push_back(std::make_unique<View>(
       View{static_cast<std::uint16_t>(slot), attached, sessions_.clock().boot()}));
   View* view = views_.back().get();
   by_branch_[attached->branch] = view;
   (*slots_)[slot].store(view, std::memory_order_release);
   return view;
+}
+
+Views::Restored Views::restore() {
+  Restored restored;
+  if (ledger_ == nullptr) return restored;
+  const std::vector<Ledger::Entry> entries = ledger_->all(Ledger::Kind::view);
+  std::unordered_map<BranchId, std::uint64_t> newest;  // slot
+  for (const Ledger::Entry& entry : entries)
+    if (const auto record = decode_view(entry.value)) newest[record->branch] = entry.key.a;
+  for (const Ledger::Entry& entry : entries) {
+    const auto record = decode_view(entry.value);
+    if (!record || entry.key.a == 0 || entry.key.a >= kSlots) continue;
+    // Once detached, a branch that came back got a slot of its own; the old one shows nothing.
+    Sessions::Taken taken;
+    if (newest[record->branch] == entry.key.a) {
+      taken = sessions_.take_over(record->target, record->branch, record->view, record->frozen);
+      if (!taken.continued) restored.broken.push_back(record->branch);
+    } else {
+      taken.attached = Sessions::gone(record->target, record->branch, record->view, record->frozen);
+    }
+    MutexLock lock(m_);
+    // Numbers of slots follow from how many there are.
+    while (views_.size() + 1 < entry.key.a) views_.push_back(nullptr);
+    show(entry.key.a, taken.attached);
+    ++restored.views;
+  }
+  return restored;
 }
 
 std::vector<View*> Views::retire(const Listing& listing) {

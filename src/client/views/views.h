@@ -27,9 +27,20 @@ struct View {
   FileKey file(InodeId inode) const { return {attached->branch, inode}; }
 };
 
+class Ledger;
+
 class Views {
  public:
-  explicit Views(Sessions& sessions) : sessions_(sessions) {}
+  /// ledger: may be null; outlives the views.
+  Views(Sessions& sessions, Ledger* ledger) : sessions_(sessions), ledger_(ledger) {}
+
+  /// Shows what the daemon before showed, each in its slot; before the first request. Branches whose
+  /// attachment was ended meanwhile are in `broken`.
+  struct Restored {
+    std::size_t views = 0;
+    std::vector<BranchId> broken;
+  };
+  Restored restore() SL_EXCLUDES(m_);
 
   /// stale_handle: no such slot, or what it showed is gone.
   Result<View*> at(std::uint16_t slot) const;
@@ -49,8 +60,10 @@ class Views {
   static constexpr std::size_t kSlots = 65'536;  // slot 0 is the mount's own tree
 
   Result<View*> slot_for(const std::shared_ptr<Attached>& attached) SL_EXCLUDES(m_);
+  View* show(std::size_t slot, const std::shared_ptr<Attached>& attached) SL_REQUIRES(m_);
 
   Sessions& sessions_;
+  Ledger* const ledger_;
   // Written once each under m_, with release; pairs with the acquire in `at`.
   std::unique_ptr<std::array<std::atomic<View*>, kSlots>> slots_ =
       std::make_unique<std::array<std::atomic<View*>, kSlots>>();

@@ -30,7 +30,9 @@ WriteBack::WriteBack(MetaService& meta, BlockClient& blocks, Attachments& attach
       reclaim_(meta, {}),
       commit_pool_({"sl-commit", options.commit_threads, 4096}),
       put_pool_({"sl-put", options.put_threads, 4096}),
-      background_([this] { run_background(); }) {}
+      background_([this] { run_background(); }) {
+  if (options.taken_over) ++commits_;
+}
 
 WriteBack::~WriteBack() {
   SL_CHECK(interrupts_.stopped());
@@ -247,6 +249,12 @@ void WriteBack::discard(FileKey key, std::uint64_t length) {
   for (const auto& slice : unused) remove_blocks(*slice);
 }
 
+void WriteBack::lost(FileKey key, const Status& why) {
+  const auto file = files_.find_or_add(key);
+  MutexLock lock(file->m);
+  if (file->error.ok()) file->error = why;
+}
+
 Result<std::uint64_t> WriteBack::append(const FileIo::Write& request, Safety safety) {
   if (request.bytes.size() > kBlockSize)
     return Status(Errc::invalid, "an append has at most 4 MiB");
@@ -259,7 +267,7 @@ Result<std::uint64_t> WriteBack::append(const FileIo::Write& request, Safety saf
   const std::uint64_t epoch = SL_TRY(blocks_.put(
       {block, options_.layout, attachment.session, attachment.epoch, {request.bytes}}, scope));
 
-  const auto number = requests_.begin(0);
+  const auto number = requests_.begin(request.unique);
   pb::CommitRequest commit;
   commit.mutable_on()->set_session(attachment.session.value);
   commit.mutable_on()->set_branch(request.file.branch.value);

@@ -27,6 +27,7 @@ class WriteBack {
     Milliseconds dirty_age{1000};  // older bytes are put and committed
     Milliseconds durable_every{1000};
     std::uint32_t layout = 0;  // of new slices
+    bool taken_over = false;   // so nothing that was committed is known to be durable
   };
   /// Hears of a commit before the dirty bytes are forgotten. No lock is held; must not flush or
   /// discard.
@@ -54,6 +55,7 @@ class WriteBack {
   void discard(FileKey file, std::uint64_t length);
   /// Somebody else needs the quota's last bytes.
   void return_escrow(BranchId branch);
+  void lost(FileKey file, const Status& why);
 
   /// What shows of a file's dirty bytes in [begin, end).
   struct Shown {

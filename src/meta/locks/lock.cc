@@ -1,10 +1,12 @@
 // lock, test_lock, stop_waiting, await_locks: advisory locks, all of a file in one row, which
-// orders them. A lock lives as long as the attachment under which it was taken: one that ended with
-// its session is passed over, and taken out of the row by whoever changes that next.
+// orders them. A lock lives as long as the attachment under which it was taken, whichever process of
+// the session's has that: one that ended with its session is passed over, and taken out of the row by
+// whoever changes that next.
 #include <algorithm>
 #include <set>
 
 #include "meta/locks/lock_list.h"
+#include "meta/members/member_rows.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
 
@@ -25,7 +27,6 @@ Result<FileLock> lock_of(const pb::LockRequest& request) {
     return {Errc::invalid, "a lock of no known type"};
   FileLock lock;
   lock.of = {SessionId{request.on().session()}, said.owner()};
-  lock.attachment_epoch = request.on().attachment_epoch();
   lock.pid = said.pid();
   lock.kind = static_cast<LockKind>(said.kind());
   lock.type = static_cast<LockType>(said.type());
@@ -44,6 +45,14 @@ void put_lock(const FileLock& lock, pb::FileLock* out) {
   out->set_pid(lock.pid);
 }
 
+/// Of the session's side of an attachment: the epoch with which its locks live and end, which another
+/// process of the session takes over with them. 0: it has ended.
+Result<std::uint64_t> first_epoch(const std::optional<kv::Row>& attached_by) {
+  if (!attached_by) return 0;
+  const RowHeader header = SL_TRY(decode_header(attached_by->value, "attachment"));
+  return (header.flags & kAttachmentGone) != 0 ? 0 : header.epoch;
+}
+
 /// Locks of the row whose attachments are there still. An attachment that ended never comes back,
 /// so that one seen gone needs no guard; one seen alive is asked about again before it matters.
 Result<std::vector<FileLock>> living_locks(kv::Transaction& t, BranchId branch,
@@ -54,14 +63,13 @@ Result<std::vector<FileLock>> living_locks(kv::Transaction& t, BranchId branch,
   std::set<SessionId> sessions;
   for (const FileLock& lock : decoded.locks) sessions.insert(lock.of.session);
   std::vector<std::string> keys;
-  for (const SessionId session : sessions) keys.push_back(attachment_key(branch, session));
+  for (const SessionId session : sessions) keys.push_back(attached_by_key(session, branch));
   const Rows attachments = SL_TRY(t.get_many(keys));
   std::set<std::pair<SessionId, std::uint64_t>> living;
   std::size_t at = 0;
   for (const SessionId session : sessions) {
-    const std::optional<kv::Row>& attachment = attachments[at++];
-    if (!attachment) continue;
-    living.emplace(session, SL_TRY(decode_header(attachment->value, "attachment")).epoch);
+    const std::uint64_t first = SL_TRY(first_epoch(attachments[at++]));
+    if (first != 0) living.emplace(session, first);
   }
   std::copy_if(decoded.locks.begin(), decoded.locks.end(), std::back_inserter(locks),
                [&](const FileLock& lock) {
@@ -79,12 +87,14 @@ class Attempt {
     changed_ = false;
     if (!rows[0]) return {Errc::not_found, "no such file or directory"};
     const InodeRow file = SL_TRY(InodeRow::decode(rows[0]->value));
+    wanted_.attachment_epoch = SL_TRY(first_epoch(rows[2]));
     std::vector<FileLock> locks = SL_TRY(living_locks(change.t, change.branch(), rows[1]));
     const std::vector<FileLock> before = locks;
     blockers_ = conflicts_of(locks, wanted_);
     if (blockers_.empty()) {
       set_range(locks, wanted_);
       reply->set_granted(true);
+      reply->set_lives_with(wanted_.attachment_epoch);
       if (wanted_.type != LockType::unlock)
         put_attributes(inode, file, {}, reply->mutable_attributes());
     } else {
@@ -124,7 +134,7 @@ class Attempt {
     }
   }
 
-  const FileLock wanted_;
+  FileLock wanted_;
   std::vector<FileLock> blockers_;
   bool changed_ = false;
 };
@@ -135,7 +145,8 @@ Status lock_once(Context& context, const pb::LockRequest& request, Attempt& atte
   access.advisory = true;
   const InodeId inode{request.inode()};
   const std::vector<std::string> keys = {inode_key(access.branch, inode),
-                                         lock_key(access.branch, inode)};
+                                         lock_key(access.branch, inode),
+                                         attached_by_key(access.session, access.branch)};
   const Status done = change_branch(
       context, access, number_of(Method::lock), keys, reply,
       [&](Change& change, Rows& rows) { return attempt.run(change, rows, inode, reply); });

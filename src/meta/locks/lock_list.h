@@ -28,7 +28,7 @@ struct LockOwner {
 /// One lock, 46 bytes as stored.
 struct FileLock {
   LockOwner of;
-  std::uint64_t attachment_epoch = 0;  // under which it was taken, and with which it ends
+  std::uint64_t attachment_epoch = 0;  // the first of the attachment with which it ends
   std::uint64_t start = 0;
   std::uint64_t end = kLockToEnd;  // included
   std::uint32_t pid = 0;

@@ -74,19 +74,25 @@ class Attach {
     return {};
   }
 
-  // The same answer to the same call, and a change of read_only.
+  // The same answer to the same call, and a change of read_only. Taken over, it gets a new epoch,
+  // which fences whatever the process before has still on its way; the session's side keeps the
+  // first one, with which its locks live.
   Result<bool> attached_already() {
     const std::string key = attachment_key(branch_, session_);
     const std::optional<kv::Row> row = SL_TRY(t_.get(key));
     if (!row) return false;
     AttachmentRow attachment = SL_TRY(AttachmentRow::decode(row->value));
-    if (attachment.header.flags != flags()) {
+    if (request_.take_over()) attachment.header.epoch = epoch_;
+    if (request_.take_over() || attachment.header.flags != flags()) {
       attachment.header.flags = flags();
       t_.expect(key, row->version);
       t_.put(key, attachment.encode());
     }
     reply_->set_attachment_epoch(attachment.header.epoch);
     reply_->set_exclusive(attachment.lease != Lease::shared);
+    reply_->set_taken_over(request_.take_over());
+    const std::optional<kv::Row> by = SL_TRY(t_.get(attached_by_key(session_, branch_)));
+    if (by) reply_->set_first_epoch(SL_TRY(decode_header(by->value, "attachment")).epoch);
     return true;
   }
 
@@ -104,6 +110,7 @@ class Attach {
     t_.put(attachment_key(branch_, session_), row.encode());
     t_.put(attached_by_key(session_, branch_), AttachedByRow{{0, epoch_}}.encode());
     reply_->set_attachment_epoch(epoch_);
+    reply_->set_first_epoch(epoch_);
     reply_->set_exclusive(lease == Lease::exclusive);
   }
 

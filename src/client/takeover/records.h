@@ -1,0 +1,70 @@
+// The values of the ledger's records, as plain structs with their sizes asserted, and those that
+// carry text. They change like a disk format: docs/formats.md. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/handles/directory_handle.h"
+#include "client/session/sessions.h"
+#include "client/takeover/ledger.h"
+#include "client/vfs.h"
+
+namespace starlane::client {
+
+/// An open file. unique: of the request that made the handle; when the kernel sends that request
+/// again, nobody was told of the handle.
+struct FileRecord {
+  std::uint64_t node = 0;
+  std::uint64_t unique = 0;
+  std::uint32_t flags = 0;  // of open
+  std::uint8_t direct = 0;
+  std::uint8_t passthrough = 0;
+  std::uint16_t reserved = 0;
+};
+static_assert(sizeof(FileRecord) == 24);
+
+struct DirectoryRecord {
+  std::uint64_t node = 0;
+  std::uint64_t unique = 0;
+};
+static_assert(sizeof(DirectoryRecord) == 16);
+
+struct AppendRecord {
+  std::uint64_t offset = 0;
+};
+static_assert(sizeof(AppendRecord) == 8);
+
+/// Of an owner of locks. 0: it has asked for one, and is not known to have it.
+struct LockRecord {
+  std::uint64_t attachment_epoch = 0;  // the first of the attachment with which it ends
+};
+static_assert(sizeof(LockRecord) == 8);
+
+struct MovedRecord {
+  std::int64_t boot_ns = 0;
+};
+static_assert(sizeof(MovedRecord) == 8);
+
+/// The value as T; nothing when it is shorter. A longer one is a later build's.
+template <typename T>
+std::optional<T> plain_of(const std::vector<std::byte>& value) {
+  if (value.size() < sizeof(T)) return std::nullopt;
+  return load_little<T>(value.data());
+}
+
+/// A tree that a slot of the mount shows.
+struct ViewRecord {
+  AttachTarget target;
+  BranchId branch;
+  ViewId view;
+  bool frozen = false;
+};
+std::vector<std::byte> encode(const ViewRecord& view);
+std::optional<ViewRecord> decode_view(ByteSpan value);
+
+std::vector<std::byte> encode(const ListedPage& page);
+std::optional<ListedPage> decode_page(ByteSpan value);
+
+}  // namespace starlane::client
