@@ -98,6 +98,8 @@ Result<Sessions::Opened> Sessions::open_session(const std::string& nonce, Nanose
 void Sessions::listen(SessionListener* listener) {
   MutexLock lock(m_);
   listener_ = listener;
+  wake_ = listener != nullptr;  // what was taken over is said to be held
+  changed_.notify_all();
   while (listener == nullptr && in_listener_ != 0) changed_.wait(m_);
 }
 

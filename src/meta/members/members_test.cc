@@ -25,6 +25,49 @@ TEST(Sessions, TheSameNonceOpensTheSameSession) {
   EXPECT_NE(site.open_session("n1"), first) << "a session that ended does not come back";
 }
 
+TEST(Sessions, OpeningItAgainIsASignOfLife) {
+  Site site;
+  const SessionId session = site.open_session("n");
+  for (int i = 0; i < 8; ++i) {
+    site.clock.advance(site.lease / 2);
+    EXPECT_EQ(site.open_session("n"), session);
+    site.keep_all_house();
+  }
+  EXPECT_EQ(site.open_session("n"), session);
+}
+
+TEST(Sessions, ATakenOverAttachmentFencesWhatWasOnItsWay) {
+  Site site;
+  ASSERT_TRUE(site.create_volume("v").ok());
+  Client client(site, "n");
+  ASSERT_TRUE(client.attach("v").ok());
+  const std::uint64_t before = client.epoch;
+  pb::AttachRequest request;
+  request.set_session(client.session.value);
+  request.set_volume("v");
+  request.set_take_over(true);
+  const auto taken = client.attach(request);
+  ASSERT_TRUE(taken.ok());
+  EXPECT_TRUE(taken->taken_over());
+  EXPECT_TRUE(taken->exclusive());
+  EXPECT_GT(client.epoch, before);
+  pb::CreateRequest create;
+  create.mutable_on()->set_session(client.session.value);
+  create.mutable_on()->set_branch(client.branch.value);
+  create.mutable_on()->set_attachment_epoch(before);
+  create.set_parent(kRootInode.value);
+  create.set_name("late");
+  create.set_mode(0100644);
+  EXPECT_EQ(site.ask(&MetaService::create, create).code(), Errc::fenced);
+  create.mutable_on()->set_attachment_epoch(client.epoch);
+  EXPECT_TRUE(site.ask(&MetaService::create, create).ok());
+
+  Client other(site, "m");
+  request.set_session(other.session.value);
+  // In use by the first, which has the lease: asked, and not overruled by taking over.
+  EXPECT_EQ(other.attach(request).code(), Errc::busy);
+}
+
 TEST(Sessions, ALostAnswerOpensNoSecondSession) {
   Site site;
   site.open_session("warm-up");  // The allocator's own commit is behind us.

@@ -41,6 +41,14 @@ void put_session(Context& context, kv::Transaction& t, SessionId session,
   t.add_limited(counter_key(kSessionCount), 1, kMaxSessions);
 }
 
+/// A sign of life, as a heartbeat is: of a process that goes on for one that died.
+Status renew(Context& context, kv::Transaction& t, SessionId session) {
+  const std::uint64_t heard = SL_TRY(last_heard(t, session));
+  t.max(heard_key(session),
+        static_cast<std::int64_t>(std::max(to_ns(context.clock.wall()), heard + 1)));
+  return {};
+}
+
 }  // namespace
 
 Status op_open_session(Context& context, const Call&, const pb::OpenSessionRequest& request,
@@ -51,7 +59,7 @@ Status op_open_session(Context& context, const Call&, const pb::OpenSessionReque
   const Status opened =
       kv::run(context.engine, kv::Durability::ordered, [&](kv::Transaction& t) -> Status {
         session = SL_TRY(known_by_nonce(t, request.nonce()));
-        if (session) return {};
+        if (session) return renew(context, t, session);
         session = fresh;
         put_session(context, t, session, request);
         return {};
