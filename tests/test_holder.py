@@ -1,8 +1,10 @@
 """A mount that outlives its daemon: killed, stopped and replaced under a verified load. An application sees a pause, and
 never an error or a wrong byte; what is expected is kept by the test itself, in the memory of other processes."""
 
-import json
+import contextlib
+import fcntl
 import hashlib
+import json
 import mmap
 import multiprocessing
 import os
@@ -311,6 +313,91 @@ def test_a_killed_daemon_is_a_pause(make_site, separate):
     assert not is_mounted(site)
 
 
+def may_lock(path, how) -> bool:
+    """Whether another process gets the lock at once."""
+
+    def ask(answer):
+        with open(path, "r+b") as file:
+            try:
+                how(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                answer.put(True)
+            except BlockingIOError:
+                answer.put(False)
+
+    answer = multiprocessing.Queue()
+    process = multiprocessing.Process(target=ask, args=(answer,))
+    process.start()
+    process.join(60)
+    return answer.get(timeout=1)
+
+
+@pytest.mark.parametrize("how", [fcntl.flock, fcntl.lockf], ids=["flock", "fcntl"])
+def test_locks_outlive_the_daemon(make_site, how):
+    site = make_site(separate=True)
+    site.up()
+    directory = site.volume()
+    path = directory / "locked"
+    path.touch()
+    with open(path, "r+b", buffering=0) as file:
+        how(file, fcntl.LOCK_EX)
+        got = multiprocessing.Event()
+
+        def wait():
+            with open(path, "r+b", buffering=0) as other:
+                how(other, fcntl.LOCK_EX)
+                got.set()
+
+        waiter = multiprocessing.Process(target=wait)
+        waiter.start()
+        time.sleep(0.3)
+        for _ in range(2):
+            kill_daemon(site)
+            assert not may_lock(path, how)
+        assert file.write(b"under the lock") == 14  # not as if it had been lost
+        assert not got.is_set()
+    assert got.wait(30)
+    waiter.join(30)
+    assert may_lock(path, how)  # the waiter's close gave it up
+
+
+def test_a_file_without_a_name_outlives_the_daemon(make_site):
+    site = make_site(separate=True)
+    site.up()
+    directory = site.volume()
+    content = os.urandom(3 * MIB)
+    fds = [os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600) for _ in range(2)]
+    for fd in fds:
+        os.write(fd, content)
+    kill_daemon(site)
+    time.sleep(3)  # heartbeats have told the server what is held
+    for fd in fds:
+        assert os.fstat(fd).st_nlink == 0
+        assert os.pread(fd, len(content) + 1, 0) == content
+    os.link(f"/proc/self/fd/{fds[0]}", directory / "named")
+    kill_daemon(site)
+    for fd in fds:
+        os.pwrite(fd, b"end", len(content))
+        os.close(fd)
+    assert (directory / "named").read_bytes() == content + b"end"
+    assert os.listdir(directory) == ["named"]
+    assert site.fsck()["problems"] == []
+
+
+def test_a_descriptor_that_only_writes_outlives_the_daemon(make_site):
+    site = make_site(separate=True)
+    site.up()
+    path = site.volume() / "written"
+    pieces = [os.urandom(MIB + 17) for _ in range(4)]
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+    for piece in pieces:
+        assert os.write(fd, piece) == len(piece)
+        kill_daemon(site)
+        os.setxattr(path, "user.a", piece[:20])  # its request is read as INIT settled it
+    os.close(fd)
+    assert path.read_bytes() == b"".join(pieces)
+    assert os.getxattr(path, "user.a") == pieces[-1][:20]
+
+
 def test_a_stopped_daemon_is_replaced(make_site):
     site = make_site(separate=True, options=("--hang-limit-ms", "1500"))
     site.up()
@@ -381,7 +468,8 @@ def test_a_killed_holder_ends_all_of_it(make_site, separate):
     with pytest.raises(OSError):
         os.write(fd, b"more")
         os.fsync(fd)
-    os.close(fd) if False else None
+    with contextlib.suppress(OSError):
+        os.close(fd)
     if separate:  # `up` starts another holder
         wait_until(lambda: daemon_of(site) != daemon and directory.is_dir())
     else:

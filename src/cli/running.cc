@@ -236,8 +236,8 @@ Status run_mount(const Program& program, Arguments& arguments) {
   SL_TRY(hold(program, arguments));
   prepare(arguments);
   const Reach way = SL_TRY(reach(program, arguments.settings));
-  const auto role = SL_TRY(wire::start_mount(*way.network, *way.meta, arguments.settings.mount,
-                                             arguments.held.get()));
+  const auto role = SL_TRY(
+      wire::start_mount(*way.network, *way.meta, arguments.settings.mount, arguments.held.get()));
   const Result<wire::Site> site = program.site();
   const Shown shown = SL_TRY(show(site, arguments, {{"mount", role.get()}}, {}, *way.network));
   return run_role(*role, arguments, arguments.settings.mount.mountpoint);
@@ -315,8 +315,8 @@ Status up_together(const wire::Site& site, Arguments& arguments) {
   SL_TRY(store->join());
   const auto keeper =
       SL_TRY(wire::start_keeper(*network, meta->service(), arguments.settings.keeper));
-  const auto mount = SL_TRY(wire::start_mount(*network, meta->service(), arguments.settings.mount,
-                                              arguments.held.get()));
+  const auto mount = SL_TRY(
+      wire::start_mount(*network, meta->service(), arguments.settings.mount, arguments.held.get()));
   const Shown shown =
       SL_TRY(show(site, arguments,
                   {{"meta", meta.get()},

@@ -47,8 +47,8 @@ Status upgrade(const Program& program, const std::string& mountpoint, const std:
     where = state["figures"].value("mountpoint", "");
   }
   std::error_code failed;
-  const auto path = std::filesystem::canonical(
-      binary.empty() ? std::string("/proc/self/exe") : binary, failed);
+  const auto path =
+      std::filesystem::canonical(binary.empty() ? std::string("/proc/self/exe") : binary, failed);
   if (failed) return system_error("cannot find " + binary, failed.value());
   SL_TRY(check_program(path.string()));
   const int pid = SL_TRY(wire::ask_upgrade(where, path.string()));

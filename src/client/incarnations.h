@@ -51,8 +51,8 @@ class Incarnations {
   /// The application behind an open that waits was signalled: it ends with `interrupted`.
   virtual void interrupt(std::uint64_t) {}
   virtual void release(FileKey file, Node node, bool writer) = 0;
-  /// An open of an earlier daemon, which the kernel has still: counted, as `open` did. passthrough: as
-  /// it was answered. After `start`, before the first request.
+  /// An open of an earlier daemon, which the kernel has still: counted, as `open` did. passthrough:
+  /// as it was answered. After `start`, before the first request.
   virtual void reopened(FileKey /*file*/, Node /*node*/, bool /*writer*/, bool /*passthrough*/) {}
   /// The kernel forgot the node: its incarnation number may be used again.
   virtual void forget(FileKey file, Node node) = 0;
@@ -106,8 +106,8 @@ struct NodeCacheOptions {
   double expected_bytes_per_second = 1.5e9;  // until a fill has shown it
 
   // For a mount that outlives its daemon (takeover/): copies are gone on with.
-  Ledger* ledger = nullptr;              // outlives the node cache
-  int cache_left = -1, view_left = -1;   // the mounts of the daemon before
+  Ledger* ledger = nullptr;                         // outlives the node cache
+  int cache_left = -1, view_left = -1;              // the mounts of the daemon before
   std::function<void(int cache, int view)> keep{};  // takes both over for the next one
 };
 

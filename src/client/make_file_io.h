@@ -23,7 +23,7 @@ struct FileIoOptions {
   Milliseconds durable_every{1000};  // then made durable
   std::uint32_t layout = 0;          // of new slices: copies (0: one)
   std::shared_ptr<Meters> meters = std::make_shared<Meters>();
-  bool taken_over = false;           // an earlier process may have left commits that are not durable
+  bool taken_over = false;  // an earlier process may have left commits that are not durable
 };
 
 /// Everything that is passed by reference outlives the FileIo. Its destructor does not flush; call

@@ -23,10 +23,11 @@ struct MountOptions {
   std::uint32_t directory_page = 1024;  // entries of one call
   std::shared_ptr<Meters> meters = std::make_shared<Meters>();
 
-  // For a mount that outlives its daemon (takeover/). What the one before left is taken up in `start`.
-  Ledger* ledger = nullptr;           // of the Sessions too; outlives the mount
-  int arena_left = -1;                // what the one before had acknowledged and not committed
-  std::function<void()> replayed{};   // it is in `io` now, and the old arena not needed any more
+  // For a mount that outlives its daemon (takeover/). What the one before left is taken up in
+  // `start`.
+  Ledger* ledger = nullptr;          // of the Sessions too; outlives the mount
+  int arena_left = -1;               // what the one before had acknowledged and not committed
+  std::function<void()> replayed{};  // it is in `io` now, and the old arena not needed any more
 };
 
 /// All arguments outlive it. `stop` also closes the sessions. Any thread.

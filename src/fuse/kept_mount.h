@@ -1,5 +1,5 @@
-// What a daemon writes into the ledger of the mount itself, so that the next one can go on with it: a
-// record of the kind `mount`. Pure.
+// What a daemon writes into the ledger of the mount itself, so that the next one can go on with it:
+// a record of the kind `mount`. Pure.
 #pragma once
 #include <cstdint>
 #include <string>

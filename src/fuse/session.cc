@@ -53,8 +53,9 @@ Session::~Session() { static_cast<void>(stop()); }
 Result<std::unique_ptr<Session>> Session::start(client::Vfs& vfs, const SessionOptions& options) {
   std::optional<KeptMount> left;
   if (options.device >= 0) left = SL_TRY(kept_mount(options.ledger));
-  Mount mount = left ? Mount::adopt(UniqueFd(::fcntl(options.device, F_DUPFD_CLOEXEC, 0)), left->mount)
-                     : SL_TRY(Mount::open({options.mountpoint, options.max_write}));
+  Mount mount =
+      left ? Mount::adopt(UniqueFd(::fcntl(options.device, F_DUPFD_CLOEXEC, 0)), left->mount)
+           : SL_TRY(Mount::open({options.mountpoint, options.max_write}));
   std::unique_ptr<Session> session(new Session(vfs, options, std::move(mount)));
   SL_TRY(left ? session->go_on(*left) : session->begin());
   return session;
@@ -198,8 +199,8 @@ Status Session::answer_init(ByteSpan bytes) {
   return {};
 }
 
-// A number of the kernel's for a file, given back; 0: it gives none. It also wants a capability that
-// root in a container may lack; an open that finds that out would fail.
+// A number of the kernel's for a file, given back; 0: it gives none. It also wants a capability
+// that root in a container may lack; an open that finds that out would fail.
 std::uint32_t Session::probe_backing() const {
   const UniqueFd file(::memfd_create("starlane-probe", MFD_CLOEXEC));
   BackingMap map{file.get(), 0, 0};

@@ -45,8 +45,8 @@ struct SessionOptions {
   // For a mount that outlives its daemon (holder/).
   client::Ledger* ledger = nullptr;  // outlives the session
   int device = -1;                   // of the daemon before, whose mount this session goes on with
-  // Takes the device over for the next one. Called once, before the first request, if the kernel can
-  // send requests again.
+  // Takes the device over for the next one. Called once, before the first request, if the kernel
+  // can send requests again.
   std::function<Status(const Mount& mount)> keep{};
 };
 

@@ -29,8 +29,8 @@ class Workers {
     std::size_t queue_requests = 16384;  // beyond max_threads; the rest waits in the kernel
     std::uint64_t queue_bytes = 64_MiB;
     metrics::Histogram* queued = nullptr;  // how long requests waited in the queue; outlives it
-    // A request that is being copied into memory not there yet fails when this process is killed; with
-    // another process to go on, the buffers of so many threads are there from the start.
+    // A request that is being copied into memory not there yet fails when this process is killed;
+    // with another process to go on, the buffers of so many threads are there from the start.
     std::size_t populated_threads = 0;
   };
   /// serve: one request, answered when it returns. urgent: it never blocks, so the last reader

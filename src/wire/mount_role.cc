@@ -72,8 +72,7 @@ class MountRole final : public Role {
                                              const MountOptions& options, Held* held) {
     const std::vector<fuse::Bind> binds = SL_TRY(parse_binds(options.binds));
     Estate opened = SL_TRY(Estate::open(held, options.dirty_bytes));
-    std::unique_ptr<MountRole> role(
-        new MountRole(network, meta, options.slow, std::move(opened)));
+    std::unique_ptr<MountRole> role(new MountRole(network, meta, options.slow, std::move(opened)));
     const Estate& estate = role->estate_;
     client::SessionOptions session;
     session.ledger = estate.ledger.get();

@@ -47,7 +47,7 @@ struct MountOptions {
   std::size_t fetch_threads = 8;
   std::string access_log;   // a file; empty: none
   Milliseconds slow{1000};  // operations and calls that take longer are logged; 0: none
-  bool hold = true;  // a holder starts another daemon when this one dies
+  bool hold = true;         // a holder starts another daemon when this one dies
   std::uint32_t hang_limit_ms = 5000;
 };
 
@@ -63,8 +63,8 @@ class Role {
   virtual ~Role() = default;
   /// Finishes what was acknowledged. The first failure, as one sentence.
   virtual Status stop() = 0;
-  /// Another process goes on with what this one serves, which ends next: what was begun is finished,
-  /// nothing taken down.
+  /// Another process goes on with what this one serves, which ends next: what was begun is
+  /// finished, nothing taken down.
   virtual void leave() {}
   /// Readable when the role has ended by itself (a mount that was unmounted); -1: never.
   virtual int ended() const { return -1; }

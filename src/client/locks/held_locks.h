@@ -33,8 +33,8 @@ class HeldLocks {
 
   /// Before the server is asked, so that a close in the meantime knows of it. no_locks: too many.
   Status note(const Key& key, std::uint64_t handle) SL_EXCLUDES(m_);
-  /// Granted under this attachment (by its first epoch), by a request through the handle; now, or to
-  /// the daemon before.
+  /// Granted under this attachment (by its first epoch), by a request through the handle; now, or
+  /// to the daemon before.
   void granted(const Key& key, std::uint64_t handle, std::uint64_t attachment_epoch)
       SL_EXCLUDES(m_);
   /// Nothing: it holds none. 0: it has asked for one, and is not known to hold it.

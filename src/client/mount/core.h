@@ -272,8 +272,8 @@ class MountCore final : public Vfs, private SessionListener {
   HandleTable<DirectoryHandle> directories_;
   HeldLocks held_locks_;
   LockQueue lock_queue_;
-  // By the request that made them, whose answer the kernel may not have got; filled before the first
-  // request.
+  // By the request that made them, whose answer the kernel may not have got; filled before the
+  // first request.
   std::unordered_map<std::uint64_t, std::uint64_t> files_left_;
   std::unordered_map<std::uint64_t, std::uint64_t> directories_left_;
   std::unique_ptr<ThreadPool>

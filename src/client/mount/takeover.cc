@@ -176,8 +176,8 @@ void MountCore::restore_unlinked() {
   }
 }
 
-/// The server goes on holding them for the session; their owners must find them when they close. Those
-/// of an attachment that has ended meanwhile are known as lost.
+/// The server goes on holding them for the session; their owners must find them when they close.
+/// Those of an attachment that has ended meanwhile are known as lost.
 void MountCore::restore_locks() {
   for (const LockKind kind : {LockKind::record, LockKind::flock}) {
     const auto noted =

@@ -108,8 +108,7 @@ CacheFile::CacheFile(UniqueFd writable, UniqueFd read_only, std::byte* map, std:
 
 CacheFile::~CacheFile() {
   ::munmap(map_, mapped_);
-  if (name_.directory)
-    ::unlinkat(name_.directory->get(), std::to_string(name_.number).c_str(), 0);
+  if (name_.directory) ::unlinkat(name_.directory->get(), std::to_string(name_.number).c_str(), 0);
 }
 
 void CacheFile::populate(std::uint64_t offset, std::uint64_t length) const {

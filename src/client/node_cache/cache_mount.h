@@ -38,8 +38,8 @@ class CacheFile {
   std::uint64_t length() const { return length_.load(std::memory_order_relaxed); }
   /// 0: it has no name.
   std::uint64_t name() const { return name_.number; }
-  /// Sees to it that pages of the map are there, in a file that another process filled: what is written
-  /// to the kernel from pages that are not fails when this process is killed meanwhile.
+  /// Sees to it that pages of the map are there, in a file that another process filled: what is
+  /// written to the kernel from pages that are not fails when this process is killed meanwhile.
   void populate(std::uint64_t offset, std::uint64_t length) const;
 
   /// All of it, or no_space.
@@ -61,7 +61,8 @@ class CacheMount {
  public:
   /// not_permitted, unsupported: this process or kernel cannot; the text says which.
   static Result<std::unique_ptr<CacheMount>> make(std::uint64_t limit_bytes);
-  /// That of an earlier daemon, by its two mounts; duplicated. first_name: none that it gave is as high.
+  /// That of an earlier daemon, by its two mounts; duplicated. first_name: none that it gave is as
+  /// high.
   static Result<std::unique_ptr<CacheMount>> adopt(int writable, int read_only,
                                                    std::uint64_t first_name);
   /// From now on files keep their names as long as they live, for a daemon to come.
@@ -80,12 +81,12 @@ class CacheMount {
   CacheMount(UniqueFd writable, UniqueFd read_only)
       : writable_(std::make_shared<const UniqueFd>(std::move(writable))),
         read_only_(std::move(read_only)) {}
-  Result<std::shared_ptr<CacheFile>> map(UniqueFd writable, UniqueFd read_only, std::uint64_t length,
-                                         std::uint64_t name);
+  Result<std::shared_ptr<CacheFile>> map(UniqueFd writable, UniqueFd read_only,
+                                         std::uint64_t length, std::uint64_t name);
 
   const std::shared_ptr<const UniqueFd> writable_;
   const UniqueFd read_only_;
-  bool names_kept_ = false;  // set before the first file
+  bool names_kept_ = false;                  // set before the first file
   std::atomic<std::uint64_t> next_name_{1};  // pairs with nothing
 };
 

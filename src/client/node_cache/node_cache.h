@@ -82,7 +82,7 @@ class NodeCache final : public Incarnations {
   struct File {
     std::uint8_t preferred = 0;
     std::uint8_t last_number = 0;
-    std::uint16_t noted = 0;  // both, as the ledger has them
+    std::uint16_t noted = 0;    // both, as the ledger has them
     std::uint16_t slot = 0;     // of the view through which it is seen
     Nanoseconds idle_since{0};  // no open since then, while opens is 0
     std::uint64_t opens = 0;

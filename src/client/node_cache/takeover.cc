@@ -18,8 +18,8 @@ Ledger::Key copy_key(FileKey file, std::uint8_t number) {
 Result<std::unique_ptr<CacheMount>> NodeCache::open_mount() {
   Ledger* ledger = options_.ledger;
   if (ledger != nullptr && options_.cache_left >= 0 && options_.view_left >= 0) {
-    auto mount = SL_TRY(CacheMount::adopt(options_.cache_left, options_.view_left,
-                                          ledger->generation() << 32));
+    auto mount = SL_TRY(
+        CacheMount::adopt(options_.cache_left, options_.view_left, ledger->generation() << 32));
     mount->keep_names();
     return mount;
   }
@@ -101,7 +101,8 @@ NodeCache::CopyPointer NodeCache::copy_of(FileKey key, File& file, std::uint8_t 
   if (file.live && file.live->number == number) return file.live;
   auto copy = std::make_shared<Copy>();
   copy->number = number;
-  copy->fill = std::make_shared<Fill>(key, FileState{}, 0, options_.fill_read_bytes, nullptr, Node{});
+  copy->fill =
+      std::make_shared<Fill>(key, FileState{}, 0, options_.fill_read_bytes, nullptr, Node{});
   copy->fill->complete_already();
   return copy;
 }

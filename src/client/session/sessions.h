@@ -146,9 +146,9 @@ class Sessions final : public Attachments {
   Result<std::shared_ptr<Attached>> attach(const AttachTarget& target, std::uint64_t unique)
       SL_EXCLUDES(m_);
   void detach(BranchId branch) SL_EXCLUDES(m_);
-  /// What the process before had attached, for this one; calls of that one which are still under way
-  /// fail from then on. `continued`: nobody ended it meanwhile. Waits as attach does; `gone` when it
-  /// is not to be had any more.
+  /// What the process before had attached, for this one; calls of that one which are still under
+  /// way fail from then on. `continued`: nobody ended it meanwhile. Waits as attach does; `gone`
+  /// when it is not to be had any more.
   struct Taken {
     std::shared_ptr<Attached> attached;
     bool continued = false;

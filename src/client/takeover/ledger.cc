@@ -56,8 +56,7 @@ Result<UniqueFd> Ledger::create() {
 Result<std::unique_ptr<Ledger>> Ledger::open(int fd) {
   struct stat status {};
   LedgerHeader header;
-  if (::fstat(fd, &status) != 0 ||
-      ::pread(fd, &header, sizeof header, 0) != ssize_t{sizeof header})
+  if (::fstat(fd, &status) != 0 || ::pread(fd, &header, sizeof header, 0) != ssize_t{sizeof header})
     return Status(Errc::invalid, "the mount's ledger cannot be read");
   SL_TRY(check(header, static_cast<std::uint64_t>(status.st_size)));
   UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -163,8 +162,8 @@ Status Ledger::make_room(std::uint64_t bytes) {
                                    round_up(std::max(kFirstRegion, 2 * (live_ + bytes)), 4096)};
   if (::ftruncate(fd_.get(), static_cast<off_t>(fresh.offset + fresh.bytes)) != 0)
     return system_error("no room for the mount's ledger", errno);
-  void* before = ::mmap(nullptr, old.bytes, PROT_READ, MAP_SHARED, fd_.get(),
-                        static_cast<off_t>(old.offset));
+  void* before =
+      ::mmap(nullptr, old.bytes, PROT_READ, MAP_SHARED, fd_.get(), static_cast<off_t>(old.offset));
   if (before == MAP_FAILED) return system_error("no room for the mount's ledger", errno);
   const auto* from = static_cast<std::byte*>(before);
   Status mapped = map(fresh);

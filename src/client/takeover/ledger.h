@@ -22,18 +22,18 @@ class Ledger {
  public:
   /// What a record is of. Numbers are never used again; a build passes over those it does not know.
   enum class Kind : std::uint16_t {
-    session = 1,      // the nonce of the session
-    mount = 2,        // of the kernel's connection (fuse/session)
-    view = 3,         // slot
-    file = 4,         // handle
-    directory = 5,    // handle
-    page = 6,         // handle, number of its first name
-    unlinked = 7,     // branch, inode: open here, without a name
-    append = 8,       // unique: where the bytes of an append belong
-    moved = 9,        // pid: was told to look a name up again
-    backing = 10,     // node: the kernel's number of its cache file
-    cached_file = 11, // branch, inode: of the node cache
-    copy = 12,        // branch, incarnation << 40 | inode
+    session = 1,        // the nonce of the session
+    mount = 2,          // of the kernel's connection (fuse/session)
+    view = 3,           // slot
+    file = 4,           // handle
+    directory = 5,      // handle
+    page = 6,           // handle, number of its first name
+    unlinked = 7,       // branch, inode: open here, without a name
+    append = 8,         // unique: where the bytes of an append belong
+    moved = 9,          // pid: was told to look a name up again
+    backing = 10,       // node: the kernel's number of its cache file
+    cached_file = 11,   // branch, inode: of the node cache
+    copy = 12,          // branch, incarnation << 40 | inode
     record_owner = 13,  // handle, owner: may have locked through it; of fcntl's locks
     flock_owner = 14,   // the same, of flock's
   };

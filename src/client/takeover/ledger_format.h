@@ -41,8 +41,8 @@ struct LedgerRecord {
 };
 static_assert(sizeof(LedgerRecord) == 32);
 
-/// invalid: not a ledger, damaged, or of a version that this build does not know. file_bytes: of the
-/// memfd.
+/// invalid: not a ledger, damaged, or of a version that this build does not know. file_bytes: of
+/// the memfd.
 Status check(const LedgerHeader& header, std::uint64_t file_bytes);
 
 }  // namespace starlane::client

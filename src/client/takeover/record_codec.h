@@ -1,5 +1,5 @@
-// Numbers and texts in the value of a ledger's record, one after the other. Little-endian; a text has
-// its length before it, as u16. Pure.
+// Numbers and texts in the value of a ledger's record, one after the other. Little-endian; a text
+// has its length before it, as u16. Pure.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -34,8 +34,8 @@ class Views {
   /// ledger: may be null; outlives the views.
   Views(Sessions& sessions, Ledger* ledger) : sessions_(sessions), ledger_(ledger) {}
 
-  /// Shows what the daemon before showed, each in its slot; before the first request. Branches whose
-  /// attachment was ended meanwhile are in `broken`.
+  /// Shows what the daemon before showed, each in its slot; before the first request. Branches
+  /// whose attachment was ended meanwhile are in `broken`.
   struct Restored {
     std::size_t views = 0;
     std::vector<BranchId> broken;

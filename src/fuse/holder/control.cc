@@ -44,7 +44,8 @@ Result<UniqueFd> listen_for_control(const std::string& device_number) {
 Result<int> ask_upgrade(const std::string& mountpoint, const std::string& binary) {
   const std::string number = device_number_of(mountpoint);
   if (number.empty())
-    return Status(Errc::invalid, mountpoint + " is no Starlane mount; is `starlane mount` running?");
+    return Status(Errc::invalid,
+                  mountpoint + " is no Starlane mount; is `starlane mount` running?");
   const UniqueFd fd = SL_TRY(new_socket());
   sockaddr_un address;
   const socklen_t length = address_of(number, &address);

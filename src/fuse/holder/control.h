@@ -1,5 +1,5 @@
-// How `starlane upgrade` reaches the holder of a mount: a socket without a place in the file system,
-// named after the mount's device, which is one in the whole machine. Functions; any thread.
+// How `starlane upgrade` reaches the holder of a mount: a socket without a place in the file
+// system, named after the mount's device, which is one in the whole machine. Functions; any thread.
 #pragma once
 #include <string>
 

@@ -36,7 +36,8 @@ Result<std::unique_ptr<Held>> Held::join() {
   ::unsetenv(kHolderVariable);
   ::prctl(PR_SET_NAME, "starlane");  // it may have been started from a descriptor
   if (channel <= 2 || ::fcntl(channel, F_SETFD, FD_CLOEXEC) != 0)
-    return Status(Errc::invalid, std::string(kHolderVariable) + " is for the holder of a mount only");
+    return Status(Errc::invalid,
+                  std::string(kHolderVariable) + " is for the holder of a mount only");
   std::unique_ptr<Held> held(new Held(channel));
   SL_TRY(held->receive_all());
   held->thread_ = std::thread([raw = held.get()] { raw->run(); });

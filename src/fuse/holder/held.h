@@ -1,6 +1,6 @@
 // A daemon's side of its holder: what the daemon before left, and what the next one is to get. One
-// thread listens and sends the beats by which the holder knows that this process lives; every method
-// may be called by any thread.
+// thread listens and sends the beats by which the holder knows that this process lives; every
+// method may be called by any thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -32,7 +32,8 @@ class Held {
 
   /// What is kept under the item; -1: nothing.
   int kept(HeldItem item) const { return items_[static_cast<std::size_t>(item)].get(); }
-  /// The holder keeps it from now on; when this process dies at any time after, the next one has it.
+  /// The holder keeps it from now on; when this process dies at any time after, the next one has
+  /// it.
   Status keep(HeldItem item, int fd);
 
   void ready();

@@ -48,7 +48,8 @@ std::string own_program() {
 }
 
 bool same_file(const char* path, int fd) {
-  struct stat named {}, open {};
+  struct stat named {
+  }, open{};
   return ::stat(path, &named) == 0 && ::fstat(fd, &open) == 0 && named.st_dev == open.st_dev &&
          named.st_ino == open.st_ino;
 }
@@ -79,7 +80,8 @@ int Holder::run() {
     return 1;
   }
   while (exit_code_ < 0) {
-    if (daemon_ < 0 && now_ms() >= restart_ms_ && !spawn()) restart_ms_ = now_ms() + kLongestPauseMs;
+    if (daemon_ < 0 && now_ms() >= restart_ms_ && !spawn())
+      restart_ms_ = now_ms() + kLongestPauseMs;
     wait();
   }
   tell_ready("the mount's process ended before it served; its log says why\n");
@@ -93,8 +95,7 @@ bool Holder::spawn() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return false;
   channel_.reset(ends[0]);
   UniqueFd theirs(ends[1]);
-  const std::string variable =
-      std::string(kHolderVariable) + "=" + std::to_string(theirs.get());
+  const std::string variable = std::string(kHolderVariable) + "=" + std::to_string(theirs.get());
   std::vector<char*> environment;
   for (char** word = environ; *word != nullptr; ++word) environment.push_back(*word);
   environment.push_back(const_cast<char*>(variable.c_str()));

@@ -1,7 +1,7 @@
-// The parent of a mount's daemon: keeps what must outlive it (/dev/fuse above all) and starts another
-// one with the same descriptors when it dies, hangs, or is to be of another build. It reads nothing
-// from the mount, the network or a disk, and needs nothing but the C library: what does little rarely
-// fails. One thread.
+// The parent of a mount's daemon: keeps what must outlive it (/dev/fuse above all) and starts
+// another one with the same descriptors when it dies, hangs, or is to be of another build. It reads
+// nothing from the mount, the network or a disk, and needs nothing but the C library: what does
+// little rarely fails. One thread.
 #pragma once
 #include <sys/types.h>
 
@@ -23,8 +23,8 @@ class Holder {
   };
 
   explicit Holder(Options options);
-  /// Until the daemon has ended by itself or was told to stop by SIGTERM, SIGINT or SIGHUP; the exit
-  /// code of the process.
+  /// Until the daemon has ended by itself or was told to stop by SIGTERM, SIGINT or SIGHUP; the
+  /// exit code of the process.
   int run();
 
  private:
@@ -49,8 +49,8 @@ class Holder {
 
   Options options_;
   std::vector<char*> argv_;
-  std::string program_;     // path of the daemon's binary
-  UniqueFd binary_;         // the file itself, whatever the path has become
+  std::string program_;      // path of the daemon's binary
+  UniqueFd binary_;          // the file itself, whatever the path has become
   std::string old_program_;  // during an upgrade, until the new one serves
   UniqueFd old_binary_;
   UniqueFd signals_;
@@ -66,7 +66,7 @@ class Holder {
   long long started_ms_ = 0;
   long long heard_ms_ = 0;
   long long leaving_ms_ = 0;
-  int failed_starts_ = 0;    // in a row
+  int failed_starts_ = 0;     // in a row
   long long restart_ms_ = 0;  // when there is no daemon
   int exit_code_ = -1;        // of the holder, once it is known
 };

@@ -1,6 +1,7 @@
-// What the holder of a mount and its daemon say to each other, over a seqpacket socket: one struct a
-// message, at most one descriptor with it. The two may be of different builds (`starlane upgrade`),
-// so it changes like a disk format: docs/formats.md. Plain data; the C library is all it needs.
+// What the holder of a mount and its daemon say to each other, over a seqpacket socket: one struct
+// a message, at most one descriptor with it. The two may be of different builds (`starlane
+// upgrade`), so it changes like a disk format: docs/formats.md. Plain data; the C library is all it
+// needs.
 #pragma once
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // lock, test_lock, stop_waiting, await_locks: advisory locks, all of a file in one row, which
-// orders them. A lock lives as long as the attachment under which it was taken, whichever process of
-// the session's has that: one that ended with its session is passed over, and taken out of the row by
-// whoever changes that next.
+// orders them. A lock lives as long as the attachment under which it was taken, whichever process
+// of the session's has that: one that ended with its session is passed over, and taken out of the
+// row by whoever changes that next.
 #include <algorithm>
 #include <set>
 
@@ -45,8 +45,8 @@ void put_lock(const FileLock& lock, pb::FileLock* out) {
   out->set_pid(lock.pid);
 }
 
-/// Of the session's side of an attachment: the epoch with which its locks live and end, which another
-/// process of the session takes over with them. 0: it has ended.
+/// Of the session's side of an attachment: the epoch with which its locks live and end, which
+/// another process of the session takes over with them. 0: it has ended.
 Result<std::uint64_t> first_epoch(const std::optional<kv::Row>& attached_by) {
   if (!attached_by) return 0;
   const RowHeader header = SL_TRY(decode_header(attached_by->value, "attachment"));

@@ -216,6 +216,28 @@ TEST_F(Locks, EndWithTheirSessionAndAttachment) {
   EXPECT_EQ(c.lock(file_, 1, pb::FileLock::WRITE), Errc::ok);
 }
 
+TEST_F(Locks, GoOnWhenAnotherProcessOfTheSessionTakesOver) {
+  EXPECT_EQ(a_.lock(file_, 1, pb::FileLock::WRITE, 0, 9), Errc::ok);
+  const std::uint64_t first = a_.epoch;
+  pb::AttachRequest request;
+  request.set_session(a_.session.value);
+  request.set_volume("v");
+  request.set_take_over(true);
+  for (int times = 0; times < 2; ++times) {
+    const auto taken = site_.ask(&MetaService::attach, request, a_.session);
+    ASSERT_TRUE(taken.ok());
+    EXPECT_NE(taken->attachment_epoch(), a_.epoch);
+    EXPECT_EQ(taken->first_epoch(), first);
+    EXPECT_EQ(a_.lock(file_, 1, pb::FileLock::UNLOCK), Errc::fenced);  // The process before.
+    a_.epoch = taken->attachment_epoch();
+    EXPECT_EQ(b_.lock(file_, 1, pb::FileLock::WRITE, 5, 5), Errc::would_block);
+    EXPECT_EQ(a_.lock(file_, 1, pb::FileLock::WRITE, 10, 19),
+              Errc::ok);  // Joined with the old one.
+  }
+  EXPECT_EQ(a_.lock(file_, 1, pb::FileLock::UNLOCK), Errc::ok);
+  EXPECT_TRUE(site_.rows(a_.branch, Table::lock).empty());
+}
+
 TEST_F(Locks, SilentSessionLosesThem) {
   EXPECT_EQ(a_.lock(file_, 1, pb::FileLock::WRITE), Errc::ok);
   site_.keep_all_house();

@@ -72,8 +72,8 @@ struct AttachmentRow {
   static Result<AttachmentRow> decode(std::string_view value);
 };
 
-/// b: the session's side of an attachment. header.flags: kAttachmentGone; header.epoch: the first of the
-/// attachment, which stays when another process of the session takes it over.
+/// b: the session's side of an attachment. header.flags: kAttachmentGone; header.epoch: the first
+/// of the attachment, which stays when another process of the session takes it over.
 struct AttachedByRow {
   RowHeader header;
   template <typename Self, typename Codec>
