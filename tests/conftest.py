@@ -91,7 +91,7 @@ class Site:
 
     def kill(self, role: str) -> None:
         """kill -9 of a role, and waits until another process has its place."""
-        pid = self.roles()[role]
+        pid = self.roles()[role]  # of a mount: the holder, with which all of it ends
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: self.roles().get(role, pid) != pid)
 

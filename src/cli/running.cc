@@ -117,6 +117,7 @@ Result<Shown> show(const Result<wire::Site>& site, const Arguments& arguments, c
 /// Before anything else is started: the process becomes the holder of a mount, whose daemon is this
 /// program once more. Returns in the daemon, and where no holder is wanted.
 Status hold(const Program& program, Arguments& arguments) {
+  block_signals();  // of its thread too
   arguments.held = SL_TRY(wire::Held::join());
   if (arguments.held != nullptr || !arguments.settings.mount.hold) return {};
   wire::Holder holder({.arguments = program.words(),
