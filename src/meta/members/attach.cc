@@ -3,6 +3,7 @@
 #include "meta/members/attachments.h"
 #include "meta/members/sessions.h"
 #include "meta/ops/ops.h"
+#include "meta/upkeep/leftovers.h"
 
 namespace starlane::meta {
 namespace {
@@ -192,7 +193,10 @@ Status op_attach(Context& context, const Call&, const pb::AttachRequest& request
                                     });
         !done.ok())
       return done;
-    if (!holder) return {};
+    if (!holder) {
+      if (!reply->taken_over() || reply->frozen()) return {};
+      return bury_reserved(context, BranchId{reply->branch()}, SessionId{request.session()});
+    }
     const bool over = SL_TRY(end_if_silent(context, holder));
     if (!over && !overdue) break;
     overrule = overdue && !over;

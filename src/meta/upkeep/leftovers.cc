@@ -104,6 +104,20 @@ Result<std::uint64_t> bury_reserved(Change& change, const kv::Row& row) {
   return buried;
 }
 
+Status bury_reserved(Context& context, BranchId branch, SessionId session) {
+  const KeyRange range = reserved_by(branch, session);
+  bool more = true;
+  const auto bury_page = [&](Change& change) -> Status {
+    const std::vector<kv::Row> rows =
+        SL_TRY(change.t.scan({range.first, range.last, kReservedPage}));
+    for (const kv::Row& row : rows) SL_TRY(bury_reserved(change, row));
+    more = rows.size() == kReservedPage;
+    return {};
+  };
+  while (more) SL_TRY(change_inside(context, branch, bury_page));
+  return {};
+}
+
 Result<bool> clear_session_step(Context& context, SessionId session, pb::HousekeepingReply* reply) {
   std::size_t budget = kStepRows;
   BranchId first;

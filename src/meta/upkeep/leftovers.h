@@ -17,4 +17,8 @@ Result<bool> clear_session_step(Context& context, SessionId session, pb::Houseke
 /// were.
 Result<std::uint64_t> bury_reserved(Change& change, const kv::Row& row);
 
+/// The same of all that the session has reserved in the branch: when the process that did is gone,
+/// another has taken its attachment over, and nothing of the first can be committed any more.
+Status bury_reserved(Context& context, BranchId branch, SessionId session);
+
 }  // namespace starlane::meta

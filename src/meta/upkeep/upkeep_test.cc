@@ -45,6 +45,24 @@ TEST_F(Upkeep, WhatADeadSessionReservedIsRemoved) {
   EXPECT_TRUE(site.remove_dead().empty());
 }
 
+TEST_F(Upkeep, WhatAProcessReservedIsRemovedWhenAnotherTakesOver) {
+  const std::uint64_t inode = user.create(1, "f", 1).value();
+  const auto reserved = user.reserve(3);
+  ASSERT_TRUE(user.commit(inode, 0, 100, reserved->first() + 1, reserved->batch()).ok());
+  for (int i = 0; i < 70; ++i) ASSERT_TRUE(user.reserve(1).ok());
+  const auto late = user.reserve(1);
+  pb::AttachRequest request;
+  request.set_session(user.session.value);
+  request.set_volume("v");
+  request.set_take_over(true);
+  ASSERT_TRUE(user.attach(request).ok());
+  EXPECT_TRUE(site.rows(user.branch, Table::reserved).empty());
+  EXPECT_NE(user.commit(inode, 200, 100, late->first(), late->batch()).code(), Errc::ok);
+  EXPECT_EQ(site.remove_dead().size(), 2U + 70 + 1);
+  EXPECT_TRUE(user.write(inode, 100, 100).ok());
+  EXPECT_TRUE(site.check().empty());
+}
+
 TEST_F(Upkeep, AFileThatIsOpenOutlivesItsNameUntilItIsLetGo) {
   const std::uint64_t inode = user.create(1, "f").value();
   ASSERT_TRUE(user.write(inode, 0, 100).ok());
