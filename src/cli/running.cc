@@ -67,6 +67,7 @@ struct Arguments {
 
   bool first() const { return held == nullptr || held->generation() == 0; }
   void tell_ready(const Status& status) {
+    starting.reset();  // whoever hears of it may stop it at once
     if (held == nullptr) return wire::tell_ready(ready_fd, status);
     status.ok() ? held->ready() : held->failed(status.text());
   }
@@ -95,7 +96,7 @@ using Servers = std::vector<std::pair<std::string, rpc::Server*>>;
 /// What a running process shows of itself: a console, and what its roles do in the site's state
 /// files. Destroyed before the roles.
 struct Shown {
-  std::unique_ptr<wire::Console> console;
+  std::unique_ptr<wire::Console> console;    // null: see show()
   std::unique_ptr<wire::StateWriter> state;  // null: no site on this machine
 };
 Result<Shown> show(const Result<wire::Site>& site, const Arguments& arguments, const Roles& roles,
@@ -108,16 +109,25 @@ Result<Shown> show(const Result<wire::Site>& site, const Arguments& arguments, c
   console.roles = roles;
   console.servers = servers;
   console.network = &network;
-  shown.console = SL_TRY(wire::Console::start(std::move(console)));
-  if (site.ok())
-    shown.state = std::make_unique<wire::StateWriter>(*site, roles, shown.console->places());
+  auto started = wire::Console::start(std::move(console));
+  if (started.ok())
+    shown.console = std::move(started.value());
+  else if (arguments.first())
+    return started.status();
+  else  // a mount in use is worth more than its figures
+    SL_LOG(warn, "event=no_console cause=\"{}\"", started.status().to_string());
+  const auto places = shown.console ? shown.console->places() : std::vector<std::string>();
+  if (site.ok()) shown.state = std::make_unique<wire::StateWriter>(*site, roles, places);
   return shown;
 }
 
 /// Before anything else is started: the process becomes the holder of a mount, whose daemon is this
 /// program once more. Returns in the daemon, and where no holder is wanted.
 Status hold(const Program& program, Arguments& arguments) {
-  block_signals();  // of its thread too
+  // No thread may take what is meant for the one that waits for it: neither the log's, which is
+  // started anew, nor that which listens to the holder.
+  block_signals();
+  start_logging({.role = "hold", .file = "", .level = arguments.settings.log_level});
   arguments.held = SL_TRY(wire::Held::join());
   if (arguments.held != nullptr || !arguments.settings.mount.hold) return {};
   wire::Holder holder({.arguments = program.words(),
@@ -138,7 +148,6 @@ void leave_if_replaced(wire::Role& mount, const Arguments& arguments) {
 /// a server that is stopped before the role, so that nothing comes after the role's last word.
 Status run_role(wire::Role& role, Arguments& arguments, const std::string& what,
                 rpc::Server* first = nullptr) {
-  arguments.starting.reset();
   arguments.tell_ready({});
   if (arguments.first()) std::printf("ready  %s\n", what.c_str());
   std::fflush(stdout);
@@ -254,7 +263,6 @@ Status run_keeper(const Program& program, Arguments& arguments) {
 }
 
 void print_ready(const wire::Site& site, Arguments& arguments) {
-  arguments.starting.reset();
   if (!arguments.first()) return;
   std::printf("%s  %s  (site %s; Ctrl-C or `starlane --dir %s down` stops it)\n",
               styled("ready", Style::green).c_str(), arguments.settings.mount.mountpoint.c_str(),

@@ -1,6 +1,7 @@
 #include "fuse/mount.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mount.h>
@@ -50,9 +51,9 @@ std::string unescape(std::string_view text) {
   return out;
 }
 
-// The topmost mount at exactly this path.
-std::optional<MountLine> find_mount(const std::string& path) {
-  std::optional<MountLine> found;
+// All mounts, those at one place from the lowest to the topmost.
+std::vector<MountLine> read_mounts() {
+  std::vector<MountLine> mounts;
   std::ifstream file("/proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -61,8 +62,16 @@ std::optional<MountLine> find_mount(const std::string& path) {
     while (words >> word && word != "-") {
     }
     words >> type;
-    if (unescape(point) == path) found = MountLine{number, path, type};
+    mounts.push_back({number, unescape(point), type});
   }
+  return mounts;
+}
+
+// The topmost mount at exactly this path.
+std::optional<MountLine> find_mount(const std::string& path) {
+  std::optional<MountLine> found;
+  for (MountLine& mount : read_mounts())
+    if (mount.mountpoint == path) found = std::move(mount);
   return found;
 }
 
@@ -375,6 +384,15 @@ void unmount(const std::string& target) {
   } else {
     static_cast<void>(run_fusermount({"-u", "-z", "-q", "--", target}, -1));
   }
+}
+
+void take_away(int device, const std::string& device_number) {
+  pollfd connection{device, POLLIN, 0};
+  if (::poll(&connection, 1, 0) < 0 || (connection.revents & POLLERR) != 0) return;
+  const std::vector<MountLine> mounts = read_mounts();
+  for (auto mount = mounts.rbegin(); mount != mounts.rend(); ++mount)
+    if (mount->device_number == device_number && mount->type == kFileSystemType)
+      unmount(mount->mountpoint);
 }
 
 Status bind_mount(const std::string& source, const std::string& target) {

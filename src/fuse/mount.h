@@ -68,6 +68,9 @@ class Mount {
 Status bind_mount(const std::string& source, const std::string& target);
 /// Lazily; nothing when it is not mounted.
 void unmount(const std::string& target);
+/// Takes a mount that nobody serves any more off all its places, binds too; nothing when its
+/// connection has ended already: the number may be another mount's by now.
+void take_away(int device, const std::string& device_number);
 
 /// What lies at a path: nothing of ours, or a mount of ours that answers, or whose process is gone.
 enum class MountState { none, live, dead };

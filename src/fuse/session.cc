@@ -46,7 +46,8 @@ Session::Session(client::Vfs& vfs, const SessionOptions& options, Mount mount)
       options_(options),
       mount_(std::move(mount)),
       notifier_(mount_.device()),
-      backing_(mount_.device(), options.ledger) {}
+      backing_(mount_.device(), options.ledger),
+      suspects_(options.ledger, options.after_crash) {}
 
 Session::~Session() { static_cast<void>(stop()); }
 
@@ -242,8 +243,22 @@ void Session::serve(ByteSpan bytes) {
     return server_->serve_waiting(one, std::make_shared<Reply>(mount_.device(), one.unique),
                                   [this, unique = one.caller.unique] { in_flight_->end(unique); });
   }
-  serve_counted(one, reply);
+  const bool again = (one.unique & kUniqueResend) != 0;
+  if (again && !suspects_.begin(one.caller.unique))
+    refuse_suspect(one, reply);
+  else
+    serve_counted(one, reply);
+  if (again) suspects_.end(one.caller.unique);
   in_flight_->end(one.caller.unique);
+}
+
+void Session::refuse_suspect(const Request& request, Reply& reply) {
+  SL_LOG(
+      error,
+      "event=request_given_up operation={} node={:x} pid={} cause=\"processes of this mount crash "
+      "while they serve it\"",
+      name_of_opcode(request.opcode), request.node.pack(), request.caller.pid);
+  reply.error(EIO);
 }
 
 void Session::serve_counted(Request& request, Reply& reply) {

@@ -19,6 +19,7 @@
 #include "fuse/negotiate.h"
 #include "fuse/notifier.h"
 #include "fuse/serve.h"
+#include "fuse/suspects.h"
 #include "fuse/watch/operations.h"
 #include "fuse/watch/tap.h"
 #include "fuse/workers.h"
@@ -45,6 +46,7 @@ struct SessionOptions {
   // For a mount that outlives its daemon (holder/).
   client::Ledger* ledger = nullptr;  // outlives the session
   int device = -1;                   // of the daemon before, whose mount this session goes on with
+  bool after_crash = false;          // of that daemon
   // Takes the device over for the next one. Called once, before the first request, if the kernel
   // can send requests again.
   std::function<Status(const Mount& mount)> keep{};
@@ -108,6 +110,7 @@ class Session {
   void serve(ByteSpan bytes);
   void serve_counted(Request& request, Reply& reply);
   void log_slow(const Request& request, const Reply& reply, Nanoseconds took);
+  void refuse_suspect(const Request& request, Reply& reply);
   void interrupt(const Request& request);
 
   client::Vfs& vfs_;
@@ -115,6 +118,7 @@ class Session {
   Mount mount_;
   Notifier notifier_;
   BackingTable backing_;
+  Suspects suspects_;
   client::KernelFeatures features_;
   bool kernel_checks_flags_ = false;
   InitIn heard_{};

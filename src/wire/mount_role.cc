@@ -62,7 +62,7 @@ struct Estate {
     // Without it the mount is held all the same, only not upgraded.
     const auto control = fuse::listen_for_control(mount.facts().device_number);
     if (control.ok()) SL_TRY(held->keep(fuse::HeldItem::control, control.value().get()));
-    return held->keep(fuse::HeldItem::device, mount.device());
+    return held->keep(fuse::HeldItem::device, mount.device(), mount.facts().device_number);
   }
 };
 
@@ -118,6 +118,7 @@ class MountRole final : public Role {
     front.slow = options.slow;
     front.ledger = estate.ledger.get();
     front.device = estate.kept(fuse::HeldItem::device);
+    front.after_crash = held != nullptr && held->after_crash();
     if (held != nullptr)
       front.keep = [&estate](const fuse::Mount& mount) { return estate.keep_mount(mount); };
     role->front_ = SL_TRY(fuse::Session::start(*role->vfs_, front));

@@ -36,6 +36,7 @@ class Ledger {
     copy = 12,          // branch, incarnation << 40 | inode
     record_owner = 13,  // handle, owner: may have locked through it; of fcntl's locks
     flock_owner = 14,   // the same, of flock's
+    suspect = 15,       // unique: sent again, and not answered since
   };
   struct Key {
     Kind kind;

@@ -42,6 +42,13 @@ struct LockRecord {
 };
 static_assert(sizeof(LockRecord) == 8);
 
+/// Of a request that was sent again: daemons that crashed while they served it, after the first.
+struct SuspectRecord {
+  std::uint32_t crashes = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(SuspectRecord) == 8);
+
 struct MovedRecord {
   std::int64_t boot_ns = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -23,6 +24,10 @@ constexpr int kBeatMs = 500;
 void signal_event(int fd) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto n = ::write(fd, &one, sizeof one);
+}
+
+void set_text(HolderMessage& message, const std::string& text) {
+  std::memcpy(message.text, text.data(), std::min(text.size(), sizeof message.text - 1));
 }
 
 }  // namespace
@@ -67,12 +72,19 @@ Status Held::receive_all() {
     if (message.kind != HolderMessage::welcome) continue;
     generation_ = message.number;
     cause_ = message.text;
+    signal_ = message.item;
     return {};
   }
 }
 
-Status Held::keep(HeldItem item, int fd) {
+bool Held::after_crash() const {
+  constexpr int kOwn[] = {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+  return std::find(std::begin(kOwn), std::end(kOwn), signal_) != std::end(kOwn);
+}
+
+Status Held::keep(HeldItem item, int fd, const std::string& fact) {
   HolderMessage message;
+  set_text(message, fact);
   message.kind = HolderMessage::keep;
   message.item = static_cast<std::uint16_t>(item);
   if (!send_message(channel_.get(), message, fd, 0))
@@ -83,7 +95,7 @@ Status Held::keep(HeldItem item, int fd) {
 void Held::send(std::uint16_t kind, const std::string& text) {
   HolderMessage message;
   message.kind = kind;
-  std::memcpy(message.text, text.data(), std::min(text.size(), sizeof message.text - 1));
+  set_text(message, text);
   send_message(channel_.get(), message, -1, 0);  // a holder that is gone is noticed by `listen`
 }
 

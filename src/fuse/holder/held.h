@@ -28,13 +28,15 @@ class Held {
   /// Daemons of this mount before this one, and why the last of them ended.
   std::uint64_t generation() const { return generation_; }
   const std::string& cause() const { return cause_; }
+  /// By a signal as a process raises against itself: what it did then may do the same to this one.
+  bool after_crash() const;
   pid_t holder() const { return holder_; }
 
   /// What is kept under the item; -1: nothing.
   int kept(HeldItem item) const { return items_[static_cast<std::size_t>(item)].get(); }
   /// The holder keeps it from now on; when this process dies at any time after, the next one has
-  /// it.
-  Status keep(HeldItem item, int fd);
+  /// it. fact: of the device, its number ("0:45").
+  Status keep(HeldItem item, int fd, const std::string& fact = {});
 
   void ready();
   void failed(const std::string& sentence);
@@ -58,6 +60,7 @@ class Held {
   std::array<UniqueFd, kHeldItems> items_;
   std::uint64_t generation_ = 0;
   std::string cause_;
+  int signal_ = 0;  // that ended the daemon before
   pid_t holder_ = -1;
 
   mutable Mutex m_;  // held over the check, so that its owner may take it away

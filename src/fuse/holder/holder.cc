@@ -18,12 +18,15 @@
 #include <cstring>
 #include <ctime>
 
+#include "fuse/mount.h"
+
 extern char** environ;
 
 namespace starlane::fuse {
 namespace {
 
 constexpr int kTickMs = 250;
+constexpr long long kAwayMs = 1000;      // a holder that did not come round for so long was stopped
 constexpr long long kShortLifeMs = 300;  // a daemon that served that long started well
 constexpr int kFreeRestarts = 3;         // in a row without a pause
 constexpr int kLongestPauseMs = 5000;
@@ -85,6 +88,8 @@ int Holder::run() {
     wait();
   }
   tell_ready("the mount's process ended before it served; its log says why\n");
+  if (keeps_mount() && device_number_[0] != '\0')
+    take_away(items_[static_cast<int>(HeldItem::device)].get(), device_number_);
   return exit_code_;
 }
 
@@ -135,7 +140,7 @@ bool Holder::welcome() {
     send_message(channel_.get(), message, items_[i].get(), MSG_DONTWAIT);
   }
   message.kind = HolderMessage::welcome;
-  message.item = 0;
+  message.item = static_cast<std::uint16_t>(signal_);
   message.number = generation_++;
   std::snprintf(message.text, sizeof message.text, "%s", cause_);
   return send_message(channel_.get(), message, -1, MSG_DONTWAIT);
@@ -161,13 +166,31 @@ void Holder::wait() {
 void Holder::take_signals() {
   signalfd_siginfo info{};
   while (::read(signals_.get(), &info, sizeof info) == ssize_t{sizeof info}) {
-    if (info.ssi_signo == SIGCHLD) continue;
-    state_ = State::stopping;
-    if (daemon_ > 0)
-      ::kill(daemon_, SIGTERM);
-    else
-      exit_code_ = 1;  // between two daemons: what is held goes with this process
+    if (info.ssi_signo != SIGCHLD) begin_stop();
   }
+}
+
+/// Only a daemon that serves can store what was written, and unmount: between two, the next one is
+/// let come first. Who asks twice wants no more of that.
+void Holder::begin_stop() {
+  const bool again = std::exchange(stop_asked_ms_, now_ms()) != 0;
+  if (state_ == State::serving || (daemon_ > 0 && !keeps_mount())) {
+    state_ = State::stopping;
+    ::kill(daemon_, SIGTERM);
+  } else if (again && state_ != State::stopping) {
+    give_up();
+  }
+}
+
+void Holder::give_up() {
+  log("starlane: stopped before another process could go on with the mount: what was written and "
+      "not stored is lost\n");
+  if (daemon_ > 0) ::kill(daemon_, SIGKILL);
+  exit_code_ = 1;
+}
+
+bool Holder::keeps_mount() const {
+  return static_cast<bool>(items_[static_cast<int>(HeldItem::device)]);
 }
 
 void Holder::take_messages() {
@@ -188,11 +211,14 @@ void Holder::take(const HolderMessage& message, int fd) {
   switch (message.kind) {
     case HolderMessage::keep:
       if (message.item < kHeldItems) items_[message.item] = std::move(received);
+      if (message.item == static_cast<int>(HeldItem::device))
+        std::snprintf(device_number_, sizeof device_number_, "%.23s", message.text);
       break;
     case HolderMessage::ready:
       tell_ready("ready\n");
       ever_ready_ = true;
       if (state_ == State::starting) state_ = State::serving;
+      if (stop_asked_ms_ != 0 && state_ == State::serving) begin_stop();
       if (control_client_) {
         char line[64];
         std::snprintf(line, sizeof line, "ok %d", static_cast<int>(daemon_));
@@ -213,8 +239,15 @@ void Holder::take(const HolderMessage& message, int fd) {
 
 // A stopped or stuck daemon is as good as a dead one, and cannot say so.
 void Holder::check_life() {
-  if (daemon_ <= 0 || state_ == State::stopping) return;
   const long long now = now_ms();
+  // Stopped itself, or starved, it has heard nothing, and that is nobody's fault.
+  if (now - std::exchange(turned_ms_, now) > kAwayMs) {
+    heard_ms_ = leaving_ms_ = now;
+    if (stop_asked_ms_ != 0) stop_asked_ms_ = now;
+  }
+  const bool late = stop_asked_ms_ != 0 && now - stop_asked_ms_ > options_.stop_limit_ms;
+  if (late && state_ != State::stopping) return give_up();
+  if (daemon_ <= 0 || state_ == State::stopping) return;
   const bool hangs = options_.hang_limit_ms > 0 && now - heard_ms_ > options_.hang_limit_ms;
   const bool stays = state_ == State::leaving && now - leaving_ms_ > options_.leave_limit_ms;
   if (!hangs && !stays) return;
@@ -233,25 +266,28 @@ void Holder::reap() {
   take_messages();  // the last it said
   daemon_ = -1;
   channel_.reset();
-  exit_code_ = after_death(status);
+  const int code = after_death(status);
+  if (exit_code_ < 0) exit_code_ = code;
 }
 
 /// The holder's exit code when it ends as well; else -1.
 int Holder::after_death(int status) {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (state_ == State::stopping) return code;
+  signal_ = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   if (state_ == State::leaving) {
     std::snprintf(cause_, sizeof cause_, "upgrade");
     return -1;
   }
+  // One that was killed while it stopped has stored nothing to rely on: the next one does it.
+  if (state_ == State::stopping && (signal_ == 0 || !keeps_mount())) return code;
   if (code == 0 && ever_ready_) return 0;  // unmounted, or told to stop
   if (!ever_ready_) return code;
-  if (!items_[static_cast<int>(HeldItem::device)]) {
+  if (!keeps_mount()) {
     log("starlane: the mount's process ended (%d), and the mount with it\n", code);
     return code;
   }
-  std::snprintf(cause_, sizeof cause_, WIFSIGNALED(status) ? "signal %d" : "exit code %d",
-                WIFSIGNALED(status) ? WTERMSIG(status) : code);
+  std::snprintf(cause_, sizeof cause_, signal_ != 0 ? "signal %d" : "exit code %d",
+                signal_ != 0 ? signal_ : code);
   const bool served = state_ == State::serving && now_ms() - started_ms_ > kShortLifeMs;
   failed_starts_ = served ? 0 : failed_starts_ + 1;
   restart_ms_ = 0;

@@ -23,10 +23,11 @@ struct HolderMessage {
   enum Kind : std::uint16_t {
     // holder to daemon
     given = 1,    // a descriptor that is kept
-    welcome = 2,  // all were given; number: daemons before this one; text: why the last one ended
+    welcome = 2,  // all were given; number: daemons before this one; text: why the last one ended;
+                  // item: the signal that ended it, 0: none
     leave = 3,    // finish what was begun, take nothing new, end: another comes
     // daemon to holder
-    keep = 16,    // instead of what was kept under this item
+    keep = 16,    // instead of what was kept under this item; text: of the device, its number
     ready = 17,   // it serves
     failed = 18,  // it cannot start; text: one sentence
     beat = 19,    // it lives
@@ -34,7 +35,7 @@ struct HolderMessage {
 
   std::uint32_t magic = kMagic;
   std::uint16_t kind = 0;
-  std::uint16_t item = 0;  // a HeldItem
+  std::uint16_t item = 0;  // a HeldItem, but for `welcome`
   std::uint64_t number = 0;
   char text[240] = {};  // with its zero
 };
