@@ -166,6 +166,9 @@ Result<pb::AttachReply> Sessions::ask_attach(const AttachTarget& target, Session
   call.deadline = Deadline::after(options_.retry.attempt_timeout);
   pb::AttachReply reply;
   SL_TRY(meta_.attach(call, request, &reply));
+  if (reply.first_epoch() == 0)  // it would not fence a dead process's writes, nor keep its locks
+    return Status(Errc::protocol,
+                  "the metadata server is of an earlier build than this mount: upgrade it first");
   return reply;
 }
 
@@ -230,6 +233,9 @@ Sessions::Taken Sessions::take_over(const AttachTarget& target, BranchId branch,
       return {attached, reply->taken_over()};
     }
     if (reply.code() == Errc::fenced) fenced(BranchId(), Attachment{.session = session});
+    if (tries == 20)
+      SL_LOG(warn, "event=take_over_waits target={} cause=\"{}\"", name_of(target),
+             reply.status().to_string());
     if (reply.ok() || is_final(reply.code()) ||
         !signals_.sleep(0, Milliseconds(std::min(5 << std::min(tries, 5), 100))).ok())
       return {gone(target, branch, view, frozen), false};

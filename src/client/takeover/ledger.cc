@@ -129,9 +129,13 @@ Status Ledger::put(const Key& key, ByteSpan value) {
   return {};
 }
 
-/// There is room. The record after it is zeros, since a region is never used twice.
+/// There is room. What lies behind it may be the half of a longer record, whose writer died before
+/// it counted: so the end is marked first.
 void Ledger::append(const Key& key, ByteSpan value) {
   LedgerRecord* record = at(used_);
+  const std::uint64_t next = used_ + whole_bytes(value.size());
+  if (next + sizeof(LedgerRecord) <= region_.bytes)
+    state_of(at(next)).store(LedgerRecord::kEnd, std::memory_order_relaxed);
   record->value_bytes = static_cast<std::uint32_t>(value.size());
   record->kind = static_cast<std::uint16_t>(key.kind);
   record->a = key.a;
@@ -139,7 +143,7 @@ void Ledger::append(const Key& key, ByteSpan value) {
   if (!value.empty()) std::memcpy(value_of(record), value.data(), value.size());
   state_of(record).store(LedgerRecord::kLive, std::memory_order_release);  // pairs with read_log
   index_[key] = used_;
-  used_ += whole_bytes(value.size());
+  used_ = next;
   live_ += whole_bytes(value.size());
 }
 
