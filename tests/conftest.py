@@ -32,6 +32,16 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason="slow: run by ./test --all"))
 
 
+def kill_hard(pids) -> None:
+    """kill -9 of processes and of their children, among which are daemons of mounts: none gets to stop well, as it does when
+    its holder is gone, or to be restarted meanwhile."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    children = [pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in pids]
+    for pid in {*pids, *(int(child) for of in children for child in of)}:
+        os.kill(pid, signal.SIGKILL)
+
+
 class Site:
     """A Starlane site in a directory of its own; `separate`: every role a process."""
 
@@ -91,15 +101,14 @@ class Site:
 
     def kill(self, role: str) -> None:
         """kill -9 of a role, and waits until another process has its place."""
-        pid = self.roles()[role]  # of a mount: the holder, with which all of it ends
-        os.kill(pid, signal.SIGKILL)
+        pid = self.roles()[role]
+        kill_hard([pid])
         wait_until(lambda: self.roles().get(role, pid) != pid)
 
     def kill_all(self) -> None:
         """kill -9 of everything at once."""
         victims = [self.process.pid, *(self.roles().values() if self.separate else ())]
-        for pid in victims:
-            os.kill(pid, signal.SIGKILL)
+        kill_hard(victims)
         self.process.wait()
         for pid in victims[1:]:
             wait_until(lambda pid=pid: not pathlib.Path(f"/proc/{pid}").exists())
@@ -137,10 +146,10 @@ def wait_until(condition, seconds: float = 30, pause: float = 0.02):
 class Mount:
     """A second mount of a site, a process of its own, and the volume `work` in it. Left as a context it has to end well."""
 
-    def __init__(self, site: Site, name: str = "mnt2"):
+    def __init__(self, site: Site, name: str = "mnt2", options: tuple = ()):
         self.path = site.directory / name
         self.path.mkdir()
-        self.process = subprocess.Popen([str(BINARY), "--dir", str(site.dir), "mount", str(self.path)],
+        self.process = subprocess.Popen([str(BINARY), "--dir", str(site.dir), "mount", str(self.path), *options],
                                         stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline().startswith("ready")
         self.volume = self.path / "volumes/work"

@@ -300,7 +300,7 @@ def apart(make_site):
     site.up()
     first = site.volume()
     (first / "f").touch()
-    second = Mount(site, "mnt2")
+    second = Mount(site, "mnt2", options=("--no-hold",))  # nobody goes on with it: as a host that dies
     yield site, first, second
     second.end()
 
