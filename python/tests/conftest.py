@@ -45,7 +45,11 @@ def pytest_collection_modifyitems(config, items):
 def start_site(*options: str) -> Site:
     base = pathlib.Path(tempfile.mkdtemp(prefix="starlane-python-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     site = Site(base, options=("--store-dir", str(base / "store"), *options))
-    site.up()
+    try:
+        site.up()
+    except BaseException:
+        site.clean_up()
+        raise
     return site
 
 
