@@ -26,6 +26,7 @@ namespace starlane::fuse {
 namespace {
 
 constexpr int kTickMs = 250;
+constexpr long long kFirstWordMs = 30'000;  // a busy machine takes its time to load a program
 constexpr long long kAwayMs = 1000;      // a holder that did not come round for so long was stopped
 constexpr long long kShortLifeMs = 300;  // a daemon that served that long started well
 constexpr int kFreeRestarts = 3;         // in a row without a pause
@@ -240,15 +241,19 @@ void Holder::take(const HolderMessage& message, int fd) {
 // A stopped or stuck daemon is as good as a dead one, and cannot say so.
 void Holder::check_life() {
   const long long now = now_ms();
+  const bool new_born = heard_ms_ == started_ms_;
   // Stopped itself, or starved, it has heard nothing, and that is nobody's fault.
   if (now - std::exchange(turned_ms_, now) > kAwayMs) {
     heard_ms_ = leaving_ms_ = now;
+    if (new_born) started_ms_ = now;
     if (stop_asked_ms_ != 0) stop_asked_ms_ = now;
   }
   const bool late = stop_asked_ms_ != 0 && now - stop_asked_ms_ > options_.stop_limit_ms;
   if (late && state_ != State::stopping) return give_up();
   if (daemon_ <= 0 || state_ == State::stopping) return;
-  const bool hangs = options_.hang_limit_ms > 0 && now - heard_ms_ > options_.hang_limit_ms;
+  const long long limit =
+      new_born ? std::max<long long>(options_.hang_limit_ms, kFirstWordMs) : options_.hang_limit_ms;
+  const bool hangs = options_.hang_limit_ms > 0 && now - heard_ms_ > limit;
   const bool stays = state_ == State::leaving && now - leaving_ms_ > options_.leave_limit_ms;
   if (!hangs && !stays) return;
   if (hangs)
