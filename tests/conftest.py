@@ -38,8 +38,18 @@ def kill_hard(pids) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     children = [pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in pids]
-    for pid in {*pids, *(int(child) for of in children for child in of)}:
+    killed = {*pids, *(int(child) for of in children for child in of)}
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
+    for pid in killed:
+        wait_until(lambda pid=pid: is_dead(pid))
+
+
+def is_dead(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
 
 
 class Site:

@@ -22,16 +22,18 @@ class Reclaim {
   };
   Reclaim(MetaService& meta, const Options& options) : meta_(meta), options_(options) {}
 
-  /// After no_space: waits a little, and says whether to try again. False: nothing of the branch is
-  /// on its way out of the store.
+  /// After no_space: waits a little, and says whether to try again. False: nothing is on its way
+  /// out of the store.
   bool worth_another_try(BranchId branch, const Interrupts::Scope& scope) SL_EXCLUDES(m_);
 
  private:
   Result<bool> throw_away(BranchId branch);
+  Result<std::uint64_t> held_bytes();
 
   struct Branch {
     Nanoseconds asked{0};
-    Nanoseconds thrown{0};  // boot times; 0: never
+    Nanoseconds moved{0};  // when space was last seen to be on its way; boot times; 0: never
+    std::uint64_t held = 0;
   };
   MetaService& meta_;
   const Options options_;
