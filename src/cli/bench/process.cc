@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -168,6 +169,23 @@ Status run_tool(const Words& words) {
   return Status(Errc::io, words.front() + " failed: " + last_line(complaint));
 }
 
+namespace {
+
+/// Those that live; the kernel lists them by the thread that started each.
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> children;
+  std::error_code gone;
+  const std::filesystem::path threads = "/proc/" + std::to_string(pid) + "/task";
+  for (std::filesystem::directory_iterator at(threads, gone), end; !gone && at != end;
+       at.increment(gone)) {
+    std::ifstream in(at->path() / "children");
+    for (pid_t child = 0; in >> child;) children.push_back(child);
+  }
+  return children;
+}
+
+}  // namespace
+
 double cpu_seconds_of(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
@@ -175,11 +193,13 @@ double cpu_seconds_of(pid_t pid) {
   std::istringstream rest(line.substr(line.rfind(')') + 2));
   std::vector<std::string> fields;
   for (std::string field; rest >> field;) fields.push_back(field);
-  constexpr std::size_t kUserTime = 11, kFields = 4;  // utime, stime, cutime, cstime
+  constexpr std::size_t kUserTime = 11, kFields = 4;  // utime, stime, and of the dead
   if (fields.size() < kUserTime + kFields) return 0;
   double ticks = 0;
   for (std::size_t i = 0; i < kFields; ++i) ticks += std::stod(fields[kUserTime + i]);
-  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  double seconds = ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  for (const pid_t child : children_of(pid)) seconds += cpu_seconds_of(child);
+  return seconds;
 }
 
 }  // namespace starlane::cli::bench

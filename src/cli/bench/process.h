@@ -40,7 +40,7 @@ Result<std::string> starlane(Words words);
 /// Runs a program found in PATH; its last line of error output when it fails.
 Status run_tool(const Words& words);
 
-/// User and system time of a process and its dead children that were waited for, seconds; 0 for one
+/// User and system time of a process, of those that it started, and of theirs, seconds; 0 for one
 /// that is gone.
 double cpu_seconds_of(pid_t pid);
 

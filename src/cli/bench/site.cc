@@ -71,17 +71,7 @@ Result<json> Site::status() const {
   return status;
 }
 
-double Site::cpu_seconds() const {
-  double seconds = cpu_seconds_of(service_.pid());
-  std::ifstream in(site() / "run" / "up.json");
-  const json state = json::parse(in, nullptr, false);
-  if (!state.is_object() || mode_ == nullptr || !mode_->separate) return seconds;
-  const json children =
-      state.value("children", json::object());  // a temporary would not outlive the loop's head
-  for (const auto& [role, pid] : children.items())
-    if (pid.is_number_integer()) seconds += cpu_seconds_of(pid.get<pid_t>());
-  return seconds;
-}
+double Site::cpu_seconds() const { return cpu_seconds_of(service_.pid()); }
 
 Result<std::uint64_t> Site::stored_bytes() const {
   const json now = SL_TRY(status());
