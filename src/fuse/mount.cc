@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "common/errno.h"
+#include "common/passed_fd.h"
 
 extern char** environ;
 
@@ -158,23 +159,17 @@ Status run_fusermount(const std::vector<std::string>& arguments, int communicati
 Result<UniqueFd> receive_descriptor(int socket) {
   char byte = 0;
   iovec piece{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  PassedFd rights;
+  rights.make_room(message);
   ssize_t got = 0;
   do got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
-  const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS ||
-      header->cmsg_len < CMSG_LEN(sizeof(int))) {
-    return Status(Errc::io, "fusermount3 passed no descriptor of /dev/fuse");
-  }
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return UniqueFd(fd);
+  UniqueFd device = got > 0 ? PassedFd::taken_from(message) : UniqueFd();
+  if (!device) return Status(Errc::io, "fusermount3 passed no descriptor of /dev/fuse");
+  return device;
 }
 
 Result<UniqueFd> open_device() {

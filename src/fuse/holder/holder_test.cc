@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "common/hex.h"
 #include "fuse/holder/held.h"
 #include "fuse/kept_mount.h"
 #include "fuse/suspects.h"
@@ -15,23 +16,13 @@
 namespace starlane::fuse {
 namespace {
 
-std::string hex(ByteSpan bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) {
-    char two[3];
-    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned>(byte));
-    text += two;
-  }
-  return text;
-}
-
 TEST(HolderMessage, GoldenBytes) {
   HolderMessage message;
   message.kind = HolderMessage::welcome;
   message.item = 11;
   message.number = 0x0102;
   std::strcpy(message.text, "signal 11");
-  const std::string bytes = hex(std::as_bytes(std::span(&message, 1)));
+  const std::string bytes = hex_of(message);
   EXPECT_EQ(bytes.substr(0, 52),
             "534c4831"
             "0200"

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "common/errno.h"
+#include "common/passed_fd.h"
 
 namespace starlane::net {
 namespace {
@@ -28,16 +29,6 @@ std::size_t gather(std::span<const ByteSpan> pieces, std::size_t offset, std::sp
 }
 
 }  // namespace
-
-/// Room for one descriptor beside a message.
-struct SocketConnection::RightsBuffer {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> bytes{};
-
-  void attach_to(msghdr& message) {
-    message.msg_control = bytes.data();
-    message.msg_controllen = CMSG_LEN(sizeof(int));
-  }
-};
 
 Status poll_until(int fd, short events, Deadline deadline) {
   for (;;) {
@@ -73,7 +64,7 @@ Status SocketConnection::ended() const {
 }
 
 Status SocketConnection::send(std::span<const ByteSpan> pieces, Deadline deadline) {
-  return send_all(pieces, nullptr, deadline);
+  return send_all(pieces, -1, deadline);
 }
 
 Status SocketConnection::send_with(int descriptor, std::span<const ByteSpan> pieces,
@@ -82,20 +73,11 @@ Status SocketConnection::send_with(int descriptor, std::span<const ByteSpan> pie
   socklen_t size = sizeof domain;
   if (::getsockopt(fd_.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX)
     return Connection::send_with(descriptor, pieces, deadline);
-  RightsBuffer rights;
-  msghdr message{};
-  rights.attach_to(message);
-  cmsghdr* const control = CMSG_FIRSTHDR(&message);
-  control->cmsg_level = SOL_SOCKET;
-  control->cmsg_type = SCM_RIGHTS;
-  control->cmsg_len = CMSG_LEN(sizeof descriptor);
-  std::memcpy(CMSG_DATA(control), &descriptor, sizeof descriptor);
-  return send_all(pieces, &rights, deadline);
+  return send_all(pieces, descriptor, deadline);
 }
 
-/// rights: go with the first byte, or null.
-Status SocketConnection::send_all(std::span<const ByteSpan> pieces, RightsBuffer* rights,
-                                  Deadline deadline) {
+Status SocketConnection::send_all(std::span<const ByteSpan> pieces, int passed, Deadline deadline) {
+  PassedFd rights;
   std::size_t offset = 0;  // in the first piece
   while (!pieces.empty()) {
     std::array<iovec, kPiecesAtOnce> vectors;
@@ -103,7 +85,7 @@ Status SocketConnection::send_all(std::span<const ByteSpan> pieces, RightsBuffer
     message.msg_iov = vectors.data();
     message.msg_iovlen = gather(pieces, offset, vectors);
     if (message.msg_iovlen == 0) return {};
-    if (rights != nullptr) rights->attach_to(message);
+    if (passed >= 0) rights.attach(passed, message);
     ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
@@ -111,7 +93,7 @@ Status SocketConnection::send_all(std::span<const ByteSpan> pieces, RightsBuffer
       SL_TRY(wait_for(POLLOUT, deadline));
       continue;
     }
-    rights = nullptr;
+    passed = -1;
     std::size_t done = static_cast<std::size_t>(sent) + offset;
     while (!pieces.empty() && done >= pieces.front().size()) {
       done -= pieces.front().size();
@@ -130,31 +112,21 @@ std::size_t SocketConnection::take_buffered(MutableByteSpan out) {
   return taken;
 }
 
-/// Whatever comes is taken over, so that a peer cannot fill our table of descriptors.
-void SocketConnection::keep_descriptor(msghdr& message) {
-  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
-       control = CMSG_NXTHDR(&message, control)) {
-    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
-    int descriptor = -1;  // one, for RightsBuffer has no room for more
-    std::memcpy(&descriptor, CMSG_DATA(control), sizeof descriptor);
-    descriptor_.reset(descriptor);
-  }
-}
-
 Result<std::size_t> SocketConnection::receive_now(MutableByteSpan out) {
   iovec vectors[2] = {{out.data(), out.size()}, {ahead_.data() + end_, ahead_.size() - end_}};
   msghdr message{};
   message.msg_iov = out.empty() ? vectors + 1 : vectors;
   message.msg_iovlen = out.empty() ? 1 : 2;
-  RightsBuffer rights;
+  PassedFd rights;
   for (;;) {
-    rights.attach_to(message);
+    rights.make_room(message);
     const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got == 0) return ended();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return std::size_t{0};
     if (got < 0) return broken(errno);
-    if (message.msg_controllen != 0) keep_descriptor(message);
+    // Whatever comes is taken over, so that a peer cannot fill our table of descriptors.
+    if (UniqueFd came = PassedFd::taken_from(message)) descriptor_ = std::move(came);
     const std::size_t direct = std::min(static_cast<std::size_t>(got), out.size());
     end_ += static_cast<std::size_t>(got) - direct;
     return static_cast<std::size_t>(got);

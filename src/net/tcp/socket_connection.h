@@ -27,16 +27,14 @@ class SocketConnection final : public Connection {
   const std::string& peer() const override { return peer_; }
 
  private:
-  struct RightsBuffer;
-  Status send_all(std::span<const ByteSpan> pieces, RightsBuffer* rights, Deadline deadline);
+  /// passed: a descriptor that goes with the first byte, or -1.
+  Status send_all(std::span<const ByteSpan> pieces, int passed, Deadline deadline);
   Status wait_for(short events, Deadline deadline) const;
   Status broken(int error_number) const;
   Status ended() const;
   std::size_t take_buffered(MutableByteSpan out);
   /// One recvmsg into `out`, then the read-ahead buffer. 0: nothing there now.
   Result<std::size_t> receive_now(MutableByteSpan out);
-
-  void keep_descriptor(msghdr& message);
 
   UniqueFd fd_;
   std::string peer_;
