@@ -624,7 +624,7 @@ def test_a_build_that_does_not_run_is_refused(make_site, tmp_path):
         assert refused.returncode == 1 and "the old one goes on" in refused.stderr
         file.write(b" and after")
     assert (directory / "f").read_bytes() == b"before and after"
-    assert daemon_of(site) != pid
+    wait_until(lambda: daemon_of(site) != pid)  # it says so of itself a little later
     assert site.run("upgrade", "--mount", str(tmp_path), check=False).returncode == 1
 
 

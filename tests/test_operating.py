@@ -100,7 +100,9 @@ def test_several_targets_share_the_data(make_site, tmp_path):
     assert (volume / "f").read_bytes() == data
 
 
-def test_a_full_disk_is_enospc_and_deletes_still_work(make_site):
+@pytest.fixture
+def small_site(make_site):
+    """A site whose store has a disk of 192 MiB."""
     if os.geteuid() != 0:
         pytest.skip("a small file system needs root")
     site = make_site()
@@ -110,52 +112,47 @@ def test_a_full_disk_is_enospc_and_deletes_still_work(make_site):
     try:
         site.options = ["--store-dir", str(small / "store")]
         site.up()
-        volume = site.volume()
-        written = []
-        with pytest.raises(OSError) as full:
-            for n in range(100):
-                (volume / f"f{n}").write_bytes(os.urandom(4 * MIB))
-                written.append(n)
-        assert full.value.errno == errno.ENOSPC
-        assert len(written) > 10
-        contents = {n: (volume / f"f{n}").read_bytes() for n in written}
-        assert all(len(data) == 4 * MIB for data in contents.values())
-        for path in list(volume.iterdir()):
-            path.unlink()
-        wait_until(lambda: site.json("status")["stored_bytes"] == 0, seconds=120, pause=0.3)
-        (volume / "again").write_bytes(contents[written[0]])
-        assert (volume / "again").read_bytes() == contents[written[0]]
-        assert site.fsck()["problems"] == []
-        assert site.down() == 0
+        yield site
     finally:
         subprocess.run(["umount", "-l", str(small)], check=False)
 
 
-def test_a_disk_full_of_trash_takes_new_files(make_site):
-    if os.geteuid() != 0:
-        pytest.skip("a small file system needs root")
-    site = make_site()
-    small = site.directory / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192m", "none", str(small)], check=True)
-    try:
-        site.options = ["--store-dir", str(small / "store")]
-        site.up()
-        volume = site.volume()
-        site.run("trash", "keep", "work", "1d", "--min-age", "0s")
-        for n in range(60):  # twice what the disk holds
-            data = os.urandom(6 * MIB)
-            (volume / "f").write_bytes(data)
-            assert (volume / "f").read_bytes() == data, n
-            (volume / "f").unlink()
-        assert 0 < site.json("volume", "show", "work")["trash_inodes"] < 40
-        newest = max(site.json("trash", "list", "work"), key=lambda item: item["deleted"])
-        site.run("trash", "restore", "work", "--id", str(newest["id"]))
-        assert (volume / "f").read_bytes() == data, "the oldest went, the newest is there"
-        assert site.fsck()["problems"] == []
-        assert site.down() == 0
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=False)
+def test_a_full_disk_is_enospc_and_deletes_still_work(small_site):
+    site = small_site
+    volume = site.volume()
+    written = []
+    with pytest.raises(OSError) as full:
+        for n in range(100):
+            (volume / f"f{n}").write_bytes(os.urandom(4 * MIB))
+            written.append(n)
+    assert full.value.errno == errno.ENOSPC
+    assert len(written) > 10
+    contents = {n: (volume / f"f{n}").read_bytes() for n in written}
+    assert all(len(data) == 4 * MIB for data in contents.values())
+    for path in list(volume.iterdir()):
+        path.unlink()
+    wait_until(lambda: site.json("status")["stored_bytes"] == 0, seconds=120, pause=0.3)
+    (volume / "again").write_bytes(contents[written[0]])
+    assert (volume / "again").read_bytes() == contents[written[0]]
+    assert site.fsck()["problems"] == []
+    assert site.down() == 0
+
+
+def test_a_disk_full_of_trash_takes_new_files(small_site):
+    site = small_site
+    volume = site.volume()
+    site.run("trash", "keep", "work", "1d", "--min-age", "0s")
+    for n in range(60):  # twice what the disk holds
+        data = os.urandom(6 * MIB)
+        (volume / "f").write_bytes(data)
+        assert (volume / "f").read_bytes() == data, n
+        (volume / "f").unlink()
+    assert 0 < site.json("volume", "show", "work")["trash_inodes"] < 40
+    newest = max(site.json("trash", "list", "work"), key=lambda item: item["deleted"])
+    site.run("trash", "restore", "work", "--id", str(newest["id"]))
+    assert (volume / "f").read_bytes() == data, "the oldest went, the newest is there"
+    assert site.fsck()["problems"] == []
+    assert site.down() == 0
 
 
 def test_an_unmount_from_outside_ends_it_well(make_site):

@@ -1,6 +1,7 @@
 """What the tests of the package share: a real site, started by the real binary, mounted by the kernel, with its store in
 memory. One site serves the whole run; each test has a directory of its own in the volume `work`."""
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -42,37 +43,30 @@ def pytest_collection_modifyitems(config, items):
     system.pytest_collection_modifyitems(config, items)
 
 
-def start_site(*options: str) -> Site:
+@contextlib.contextmanager
+def running_site() -> Iterator[Site]:
     base = pathlib.Path(tempfile.mkdtemp(prefix="starlane-python-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
-    site = Site(base, options=("--store-dir", str(base / "store"), *options))
+    site = Site(base, options=("--store-dir", str(base / "store")))
     try:
         site.up()
-    except BaseException:
+        site.volume("work")
+        yield site
+    finally:
         site.clean_up()
-        raise
-    return site
 
 
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
     """A running site with a volume `work`; site.mount is where the kernel has it."""
-    one = start_site()
-    try:
-        one.volume("work")
+    with running_site() as one:
         yield one
-    finally:
-        one.clean_up()
 
 
 @pytest.fixture
 def own_site() -> Iterator[Site]:
     """A site of the test's own, to be stopped and killed."""
-    one = start_site()
-    try:
-        one.volume("work")
+    with running_site() as one:
         yield one
-    finally:
-        one.clean_up()
 
 
 @pytest.fixture
