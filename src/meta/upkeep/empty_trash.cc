@@ -49,9 +49,13 @@ Status each_branch(kv::Transaction& t, const Visit& visit) {
   }
 }
 
-Result<std::vector<Trashed>> oldest(kv::Transaction& t, BranchId branch) {
+Result<std::vector<kv::Row>> oldest_rows(kv::Transaction& t, BranchId branch, std::size_t limit) {
   const KeyRange range = table_range(Space::branch, branch, Table::trashed);
-  const std::vector<kv::Row> rows = SL_TRY(t.scan({range.first, range.last, kPage}));
+  return t.scan({range.first, range.last, limit});
+}
+
+Result<std::vector<Trashed>> oldest(kv::Transaction& t, BranchId branch, std::size_t limit) {
+  const std::vector<kv::Row> rows = SL_TRY(oldest_rows(t, branch, limit));
   std::vector<Trashed> all;
   for (const kv::Row& row : rows) all.push_back(SL_TRY(trashed_of(row)));
   return all;
@@ -87,15 +91,17 @@ class Step {
 
   Status choose_expired(kv::Transaction& t) {
     return each_branch(t, [&](BranchId branch) -> Status {
-      const KeyRange range = table_range(Space::branch, branch, Table::trashed);
       if (count_ >= kMaxThrown) return {};
-      const std::vector<kv::Row> any = SL_TRY(t.scan({range.first, range.last, 1}));
-      if (any.empty()) return {};
+      const std::vector<Trashed> first = SL_TRY(oldest(t, branch, 1));
+      if (first.empty()) return {};
       const HeadRow head = SL_TRY(read_head(t, branch));
-      if (head.state == BranchState::deleting) return {};
-      const std::vector<Trashed> first = SL_TRY(oldest(t, branch));
-      for (const Trashed& trashed : first) {
-        if (now_ns_ < trashed.key.deleted_ns + kept_for_ns(head)) return {};
+      const auto expired = [&](const Trashed& trashed) {
+        return now_ns_ >= trashed.key.deleted_ns + kept_for_ns(head);
+      };
+      if (head.state == BranchState::deleting || !expired(first.front())) return {};
+      const std::vector<Trashed> some = SL_TRY(oldest(t, branch, kPage));
+      for (const Trashed& trashed : some) {
+        if (!expired(trashed)) return {};
         choose(trashed);
       }
       return {};
@@ -126,7 +132,7 @@ class Step {
     if (missing == 0) return {};
     std::vector<Trashed> all;
     const auto add_oldest = [&](BranchId branch) -> Status {
-      std::vector<Trashed> some = SL_TRY(oldest(t, branch));
+      std::vector<Trashed> some = SL_TRY(oldest(t, branch, kPage));
       for (Trashed& trashed : some) all.push_back(std::move(trashed));
       return {};
     };
@@ -171,8 +177,7 @@ Status op_trash_empty(Context& context, const Call&, const pb::TrashEmptyRequest
     SL_TRY(read_head(t, branch));
     if (request.items_size() > 0) return {};
     keys.clear();
-    const KeyRange range = table_range(Space::branch, branch, Table::trashed);
-    const std::vector<kv::Row> rows = SL_TRY(t.scan({range.first, range.last, kPage}));
+    const std::vector<kv::Row> rows = SL_TRY(oldest_rows(t, branch, kPage));
     for (const kv::Row& row : rows) keys.push_back(row.key);
     return {};
   };
