@@ -157,7 +157,7 @@ class Bench {
       gets.push_back(rate(seconds([&] {
         in_threads(threads, [&](std::size_t t) {
           for (std::uint64_t i = t; i < blocks_; i += threads) {
-            MemorySink sink({buffers_[t].get(), kBlockSize});
+            LandingSink sink({buffers_[t].get(), kBlockSize});
             must(store_->get({}, {kTarget, id(first + i), 0, kBlockSize}, sink).status());
           }
         });
@@ -191,7 +191,7 @@ class Bench {
       parts.push_back(
           kSmallReads / seconds([&] {
             for (int i = 0; i < kSmallReads; ++i) {
-              MemorySink sink({buffers_[1].get(), 4096});
+              LandingSink sink({buffers_[1].get(), 4096});
               const auto at = static_cast<std::uint32_t>(rng.below(1024) * 4096);
               must(store_->get({}, {kTarget, id(kept_ + rng.below(blocks_)), at, 4096}, sink)
                        .status());
@@ -200,7 +200,7 @@ class Bench {
       wholes.push_back(
           kSmallReads / seconds([&] {
             for (int i = 0; i < kSmallReads; ++i) {
-              MemorySink sink({buffers_[1].get(), 5000});
+              LandingSink sink({buffers_[1].get(), 5000});
               must(store_->get({}, {kTarget, id(first + rng.below(kSmallBlocks)), 0, 5000}, sink)
                        .status());
             }

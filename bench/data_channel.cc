@@ -228,7 +228,7 @@ void compare_exposed(const std::string& way, const std::string& directory, const
   rpc::Channel channel(served.where, key, transports, options);
   rpc::BlockStub stub(channel);
   const Fetch ours = [&](MutableByteSpan into) {
-    MemorySink sink(into);
+    LandingSink sink(into);
     check(
         stub.get({}, {TargetId(1), {}, 0, static_cast<std::uint32_t>(into.size())}, sink).status(),
         "get");
@@ -273,7 +273,7 @@ void compare(const std::string& kind, const std::string& directory, const net::K
   rpc::Channel channel(served.where, key, transports, options);
   rpc::BlockStub stub(channel);
   const Fetch ours = [&](MutableByteSpan into) {
-    MemorySink sink(into);
+    LandingSink sink(into);
     check(
         stub.get({}, {TargetId(1), {}, 0, static_cast<std::uint32_t>(into.size())}, sink).status(),
         "get");

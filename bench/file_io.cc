@@ -275,7 +275,7 @@ class Bench {
           in_threads(2, [&](std::size_t) {
             std::vector<std::byte> out(kBlockSize);
             for (std::size_t i = next++; i < blocks.size(); i = next++) {
-              MemorySink sink(MutableByteSpan(out).first(blocks[i].length));
+              LandingSink sink(MutableByteSpan(out).first(blocks[i].length));
               must(store_->get(Call(), {TargetId(1), blocks[i].id, 0, blocks[i].length}, sink)
                        .status());
             }

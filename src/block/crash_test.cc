@@ -352,7 +352,7 @@ TEST(Crash, AFlippedByteIsFoundAndNothingElseIsLost) {
               Errc::corrupt);
     Bytes unchecked(
         4_MiB);  // whole units are the reader's to check: it gets the writer's checksums
-    MemorySink sink(unchecked.span());
+    LandingSink sink(unchecked.span());
     const auto reply = store->get({}, {kTarget, block_id(2), 0, 4_MiB}, sink);
     ASSERT_TRUE(reply.ok());
     EXPECT_FALSE(checksums_match(unchecked.span(), 0, reply->checksums));

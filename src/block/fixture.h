@@ -104,7 +104,7 @@ inline Status put(BlockService& store, const BlockId& id, std::size_t length,
 inline Status check_range(BlockService& store, const BlockId& id, std::size_t length,
                           std::uint32_t offset, std::uint32_t count, bool plain = false) {
   Bytes out(count);
-  MemorySink memory(out.span());
+  LandingSink memory(out.span());
   PlainSink hidden;
   const GetBlock request{kTarget, id, offset, count, true};
   const auto reply = plain ? store.get({}, request, hidden) : store.get({}, request, memory);

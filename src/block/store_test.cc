@@ -83,7 +83,7 @@ TEST_P(StoreTest, RangesOutsideTheBlockAreInvalid) {
   ASSERT_TRUE(put(*store_, large, 100'000).ok());
   for (const auto& [id, length] : {std::pair(small, 100u), std::pair(large, 100'000u)}) {
     Bytes out(200'000);
-    MemorySink sink(out.span());
+    LandingSink sink(out.span());
     for (const auto& [offset, count] :
          {std::pair(0u, 0u), std::pair(length, 1u), std::pair(1u, length), std::pair(~0u, ~0u)}) {
       EXPECT_EQ(store_->get({}, {kTarget, id, offset, count}, sink).code(), Errc::invalid);
@@ -327,7 +327,7 @@ TEST(Store, SeveralTargetsAreApart) {
   auto store = open_or_die(std::move(options));
   ASSERT_TRUE(put(*store, block_id(1), 100).ok());
   Bytes out(100);
-  MemorySink sink(out.span());
+  LandingSink sink(out.span());
   EXPECT_EQ(store->get({}, {TargetId(4), block_id(1), 0, 100}, sink).code(), Errc::not_found);
   EXPECT_EQ(store->targets({}).value().size(), 2u);
 

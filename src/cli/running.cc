@@ -124,10 +124,7 @@ Result<Shown> show(const Result<wire::Site>& site, const Arguments& arguments, c
 /// Before anything else is started: the process becomes the holder of a mount, whose daemon is this
 /// program once more. Returns in the daemon, and where no holder is wanted.
 Status hold(const Program& program, Arguments& arguments) {
-  // No thread may take what is meant for the one that waits for it: neither the log's, which is
-  // started anew, nor that which listens to the holder.
-  block_signals();
-  start_logging({.role = "hold", .file = "", .level = arguments.settings.log_level});
+  block_signals();  // of the thread that listens to the holder, too
   arguments.held = SL_TRY(wire::Held::join());
   if (arguments.held != nullptr || !arguments.settings.mount.hold) return {};
   wire::Holder holder({.arguments = program.words(),

@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "client/landing.h"
 #include "client/vfs.h"
 #include "common/ids.h"
+#include "common/landing.h"
 #include "proto/block_service.h"
 #include "proto/meta_service.h"
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "common/bytes.h"
+#include "common/landing.h"
 #include "common/status.h"
 
 namespace starlane {
@@ -53,23 +54,27 @@ class MemorySource final : public BulkSource {
   std::size_t position_ = 0;
 };
 
-class MemorySink final : public BulkSink {
+class LandingSink final : public BulkSink {
  public:
-  explicit MemorySink(MutableByteSpan bytes) : bytes_(bytes) {}
+  explicit LandingSink(const Landing& landing) : landing_(landing) {}
+  explicit LandingSink(MutableByteSpan memory) : landing_(memory) {}
   Status write(ByteSpan bytes) override {
-    if (bytes.size() > bytes_.size() - written_)
+    if (bytes.size() > landing_.size() - written_)
       return Status(Errc::invalid, "write past the end of a bulk sink");
-    std::memcpy(bytes_.data() + written_, bytes.data(), bytes.size());
+    SL_TRY(landing_.put(written_, bytes));
     written_ += bytes.size();
     return {};
   }
-  std::optional<MutableByteSpan> memory() override { return bytes_.subspan(written_); }
+  std::optional<MutableByteSpan> memory() override {
+    const auto memory = landing_.memory();
+    return memory ? std::optional(memory->subspan(written_)) : std::nullopt;
+  }
   void filled(std::uint64_t bytes) override { written_ += bytes; }
   std::uint64_t written() const { return written_; }
 
  private:
-  MutableByteSpan bytes_;
-  std::size_t written_ = 0;
+  const Landing landing_;
+  std::uint64_t written_ = 0;
 };
 
 }  // namespace starlane

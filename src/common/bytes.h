@@ -22,7 +22,8 @@ inline constexpr std::uint64_t operator""_GiB(unsigned long long n) { return n <
 inline constexpr std::uint64_t kChunkSize = 64_MiB;     // a file is cut into these
 inline constexpr std::uint64_t kBlockSize = 4_MiB;      // a slice is blocks of at most this
 inline constexpr std::uint64_t kChecksumUnit = 64_KiB;  // CRC32C travels and is kept per unit
-inline constexpr std::uint64_t kInlineLimit = 4_KiB;    // contents up to this live in metadata
+inline constexpr std::uint64_t kHugePage = 2_MiB;
+inline constexpr std::uint64_t kInlineLimit = 4_KiB;  // contents up to this live in metadata
 
 inline ByteSpan bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));

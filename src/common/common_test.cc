@@ -95,7 +95,7 @@ TEST(ByteBudget, BlocksUntilGivenBackAndLetsOneGiantThrough) {
 
 TEST(Bulk, MemoryEndsRefuseToRunOver) {
   std::array<std::byte, 4> buffer{};
-  MemorySink sink(buffer);
+  LandingSink sink(buffer);
   EXPECT_TRUE(sink.write(bytes_of("abc")).ok());
   EXPECT_EQ(sink.write(bytes_of("de")).code(), Errc::invalid);
   EXPECT_EQ(text_of(ByteSpan(buffer).first(3)), "abc");

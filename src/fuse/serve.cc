@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "client/open_flags.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "fuse/file_flags.h"
@@ -76,8 +77,6 @@ fuse_lk_out lock_answer(const client::FileLock& lock) {
   out.lk.pid = lock.pid;
   return out;
 }
-
-bool writes(std::uint32_t flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
 }  // namespace
 
@@ -160,7 +159,7 @@ struct Visitor {
         if (open.keep_cache) out.open_flags |= FOPEN_KEEP_CACHE;
         break;
       case client::OpenMode::passthrough:
-        if (!server.options_.passthrough || writes(flags)) {
+        if (!server.options_.passthrough || client::writes(flags)) {
           return Status(Errc::io, "passthrough for an open that cannot have it");
         }
         pass_through(out, node, open);

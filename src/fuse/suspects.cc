@@ -1,7 +1,6 @@
 #include "fuse/suspects.h"
 
 #include "client/takeover/records.h"
-#include "common/log.h"
 
 namespace starlane::fuse {
 namespace {
@@ -16,8 +15,7 @@ Suspects::Suspects(client::Ledger* ledger, bool after_crash) : ledger_(ledger) {
     auto suspect = client::plain_of<client::SuspectRecord>(entry.value);
     if (!suspect) continue;
     ++suspect->crashes;
-    const Status noted = ledger_->put_plain(entry.key, *suspect);
-    if (!noted.ok()) SL_LOG(warn, "event=not_noted what=suspect cause=\"{}\"", noted.to_string());
+    ledger_->note_plain(entry.key, *suspect);
   }
 }
 
@@ -26,8 +24,7 @@ bool Suspects::begin(std::uint64_t unique) {
   const auto known = ledger_->get(key_of(unique));
   const auto suspect = known ? client::plain_of<client::SuspectRecord>(*known) : std::nullopt;
   if (suspect) return suspect->crashes < kCrashes;
-  const Status noted = ledger_->put_plain(key_of(unique), client::SuspectRecord{});
-  if (!noted.ok()) SL_LOG(warn, "event=not_noted what=suspect cause=\"{}\"", noted.to_string());
+  ledger_->note_plain(key_of(unique), client::SuspectRecord{});
   return true;
 }
 

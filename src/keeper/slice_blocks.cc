@@ -48,7 +48,7 @@ Status SliceBlocks::read_block(const Call& call, const BlockId& block, std::uint
   Status first(Errc::not_found, "no target in the cluster map");
   bool tried = false;
   for (const TargetId target : by_likelihood(block)) {
-    MemorySink sink(out);
+    LandingSink sink(out);
     const GetBlock request{target, block, offset, static_cast<std::uint32_t>(out.size())};
     Result<GetBlockReply> got = service_.get(call, request, sink);
     if (got.ok()) {  // what is merged gets new checksums: damage on the way must not become content

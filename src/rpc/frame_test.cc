@@ -2,22 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "codec/crc32c.h"
+#include "common/hex.h"
 #include "common/rng.h"
 #include "rpc/block_codec.h"
 #include "rpc/frame_io.h"
 
 namespace starlane::rpc {
 namespace {
-
-std::string hex(ByteSpan bytes) {
-  std::string out;
-  for (const std::byte byte : bytes) {
-    char two[3];
-    std::snprintf(two, sizeof two, "%02x", std::to_integer<unsigned>(byte));
-    out += two;
-  }
-  return out;
-}
 
 FrameHeader example() {
   FrameHeader header;

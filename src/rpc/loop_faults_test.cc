@@ -162,7 +162,7 @@ TEST_F(LoopFaultsTest, BlocksAreNeverMixedUp) {
     MemorySource source(bytes);
     EXPECT_TRUE(stub.put(call(), put_of(id, bytes), source).ok());
     std::vector<std::byte> got(bytes.size());
-    MemorySink sink(got);
+    LandingSink sink(got);
     const auto reply =
         stub.get(call(), {TargetId(1), id, 0, static_cast<std::uint32_t>(got.size())}, sink);
     EXPECT_TRUE(reply.ok()) << reply.status().to_string();

@@ -278,14 +278,14 @@ TEST_P(RpcTest, BlocksOfEverySizeGoThereAndBack) {
     const Status put = stub.put(call, put_of(id, bytes), source);
     ASSERT_TRUE(put.ok()) << size << put.to_string();
     std::vector<std::byte> got(size);
-    MemorySink sink(got);
+    LandingSink sink(got);
     const auto reply = stub.get(call, {TargetId(1), id, 0, static_cast<std::uint32_t>(size)}, sink);
     ASSERT_TRUE(reply.ok()) << size << reply.status().to_string();
     EXPECT_EQ(reply->checksums, (std::vector<std::uint32_t>{1, 2, 3}));
     EXPECT_EQ(sink.written(), size);
     EXPECT_TRUE(got == bytes) << size;
     std::vector<std::byte> middle(size / 2);
-    MemorySink part(middle);
+    LandingSink part(middle);
     ASSERT_TRUE(stub.get(call,
                          {TargetId(1), id, static_cast<std::uint32_t>(size / 3),
                           static_cast<std::uint32_t>(middle.size())},
@@ -388,7 +388,7 @@ TEST_P(RpcTest, BulkStaysOnTheStreamWhereMemoryCannotBeReached) {
     MemorySource source(bytes);
     ASSERT_TRUE(stub.put(call_within(seconds(20)), put_of(id, bytes), source).ok());
     std::vector<std::byte> got(bytes.size());
-    MemorySink sink(got);
+    LandingSink sink(got);
     ASSERT_TRUE(stub.get(call_within(seconds(20)), {TargetId(1), id, 0, 1 << 20}, sink).ok());
     EXPECT_TRUE(got == bytes);
     EXPECT_EQ(way.counts().attached, 0u);
@@ -450,7 +450,7 @@ TEST_P(RpcTest, ErrorsInTheMiddleOfBulkLeaveTheConnectionUsable) {
   wrong.unit_checksums.pop_back();
   EXPECT_EQ(stub.put(call, wrong, source).code(), Errc::invalid);
   std::vector<std::byte> got(100);
-  MemorySink sink(got);
+  LandingSink sink(got);
   EXPECT_EQ(stub.get(call, {TargetId(1), id, 0, 100}, sink).code(), Errc::not_found);
   EXPECT_EQ(sink.written(), 0u);
   EXPECT_TRUE(stub.sync(call, TargetId(1)).ok());
@@ -494,7 +494,7 @@ TEST_P(RpcTest, UnreadBulkIsDrainedAndHalfAnAnswerIsAnError) {
     EXPECT_EQ(stub.put(call, put_of({BranchId(1), SliceId(2), 3}, bytes), source).code(),
               Errc::no_space);
     std::vector<std::byte> got(1 << 20);
-    MemorySink sink(got);
+    LandingSink sink(got);
     EXPECT_EQ(stub.get(call, {TargetId(1), {}, 0, 1 << 20}, sink).status().to_string(),
               "corrupt: half of it is bad");
     EXPECT_EQ(stub.get(call, {TargetId(1), {}, 8, 1 << 20}, sink).code(), Errc::io);
@@ -520,7 +520,7 @@ TEST_P(RpcTest, ManyThreadsShareFewConnections) {
         MemorySource source(bytes);
         if (!stub.put(call_within(seconds(60)), put_of(id, bytes), source).ok()) ++wrong;
         std::vector<std::byte> got(bytes.size());
-        MemorySink sink(got);
+        LandingSink sink(got);
         const GetBlock get{TargetId(1), id, 0, static_cast<std::uint32_t>(got.size())};
         if (!stub.get(call_within(seconds(60)), get, sink).ok() || got != bytes) ++wrong;
       }

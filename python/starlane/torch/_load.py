@@ -164,10 +164,8 @@ def unpickle(checkpoint: Checkpoint, storage: collections.abc.Callable[[str, int
         raise pickle.UnpicklingError(f"{checkpoint.source.name}: {failure}. It holds more than tensors and plain values; if you "
                                      "trust who made it, torch.serialization.safe_globals allows single classes, and "
                                      "weights_only=False runs whatever code it holds") from None
-    except (FormatError, MemoryError, OSError):
-        raise
-    except (RuntimeError, NotImplementedError):
-        raise  # torch's own sentence: no such device, a view beyond its storage
+    except (FormatError, MemoryError, OSError, RuntimeError):
+        raise  # RuntimeError: torch's own sentence: no such device, a view beyond its storage
     except Exception as failure:
         raise FormatError(f"{checkpoint.source.name} is damaged: its data.pkl cannot be read "
                           f"({type(failure).__name__}: {failure})") from failure

@@ -149,7 +149,9 @@ Status BlockClient::get_from(const Target& target, const Get& request, const Lan
     get.check = check;
     LandingSink sink(out);
     const GetBlockReply reply = SL_TRY(service->get(call, get, sink));
-    if (sink.full() && checksums_match(out.bytes(), request.offset, reply.checksums)) return {};
+    if (sink.written() == out.size() &&
+        checksums_match(out.bytes(), request.offset, reply.checksums))
+      return {};
   }
   SL_LOG(warn, "event=bad_block target={} owner={} slice={} index={} offset={} length={}",
          target.id.value, request.block.owner.value, request.block.slice.value, request.block.index,

@@ -11,7 +11,7 @@
 
 #include "client/blocks/interrupts.h"
 #include "client/blocks/map_source.h"
-#include "client/landing.h"
+#include "common/landing.h"
 #include "common/mutex.h"
 #include "proto/block_service.h"
 

@@ -1,7 +1,6 @@
 #include "client/locks/held_locks.h"
 
 #include "client/takeover/records.h"
-#include "common/log.h"
 
 namespace starlane::client {
 namespace {
@@ -25,9 +24,7 @@ Status HeldLocks::note(const Key& key, std::uint64_t handle) {
 
 void HeldLocks::write_down(const Key& key, std::uint64_t handle, std::uint64_t attachment_epoch) {
   if (ledger_ == nullptr) return;
-  const LockRecord record{attachment_epoch};
-  const Status noted = ledger_->put_plain(ledger_key(key, handle), record);
-  if (!noted.ok()) SL_LOG(warn, "event=not_noted what=lock cause=\"{}\"", noted.to_string());
+  ledger_->note_plain(ledger_key(key, handle), LockRecord{attachment_epoch});
 }
 
 bool HeldLocks::insert(const Key& key, std::uint64_t handle) {

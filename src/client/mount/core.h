@@ -235,7 +235,10 @@ class MountCore final : public Vfs, private SessionListener {
 
   // ---- From one daemon to the next (takeover.cc) ----
   bool taken_over() const { return options_.ledger != nullptr && options_.ledger->taken_over(); }
-  void note(const Ledger::Key& key, ByteSpan value);
+  template <typename Record>
+  void note(const Ledger::Key& key, const Record& record) {
+    if (options_.ledger != nullptr) options_.ledger->note_plain(key, record);
+  }
   void strike(const Ledger::Key& key);
   void note_file(std::uint64_t id, const FileHandle& handle, std::uint64_t unique);
   void note_directory(std::uint64_t id, DirectoryHandle& handle, std::uint64_t unique);

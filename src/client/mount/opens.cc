@@ -3,12 +3,12 @@
 #include <sys/stat.h>
 
 #include "client/mount/call.h"
+#include "client/open_flags.h"
 #include "client/takeover/records.h"
 
 namespace starlane::client {
 namespace {
 
-bool writes(std::uint32_t flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 bool truncates(std::uint32_t flags) { return (flags & O_TRUNC) != 0 && writes(flags); }
 
 }  // namespace
@@ -88,8 +88,7 @@ Result<OpenReply> MountCore::open(const Caller& caller, Node node, std::uint32_t
   if (reply.ok()) return reply;
   close_counted(*file, writes(flags));
   if (reply.code() == Errc::stale_handle && !again) {
-    const MovedRecord record{now().count()};
-    note({Ledger::Kind::moved, caller.pid}, std::as_bytes(std::span(&record, 1)));
+    note({Ledger::Kind::moved, caller.pid}, MovedRecord{now().count()});
     relooks_.told(caller.pid, now());
   }
   return reply;

@@ -2,13 +2,12 @@
 #include <algorithm>
 
 #include "client/mount/call.h"
+#include "client/open_flags.h"
 #include "client/takeover/records.h"
 #include "common/log.h"
 
 namespace starlane::client {
 namespace {
-
-bool writes(std::uint32_t flags) { return (flags & 3) != 0; }  // O_WRONLY, O_RDWR
 
 /// The pages of a listing in progress, so that the next daemon goes on at the very name.
 class PagesNoted final : public DirectoryPass::Observer {
@@ -16,8 +15,7 @@ class PagesNoted final : public DirectoryPass::Observer {
   PagesNoted(Ledger& ledger, std::uint64_t handle) : ledger_(ledger), handle_(handle) {}
 
   void fetched(std::uint64_t first, const ListedPage& page) override {
-    const Status noted = ledger_.put({Ledger::Kind::page, handle_, first}, encode(page));
-    if (!noted.ok()) SL_LOG(warn, "event=not_noted what=page cause=\"{}\"", noted.to_string());
+    ledger_.note({Ledger::Kind::page, handle_, first}, encode(page));
   }
   void dropped(std::uint64_t first) override {
     ledger_.erase({Ledger::Kind::page, handle_, first});
@@ -32,15 +30,6 @@ class PagesNoted final : public DirectoryPass::Observer {
 
 // ---- For the next one ----
 
-/// A failure is no reason to fail an application, which may never need it.
-void MountCore::note(const Ledger::Key& key, ByteSpan value) {
-  if (options_.ledger == nullptr) return;
-  const Status noted = options_.ledger->put(key, value);
-  if (!noted.ok())
-    SL_LOG(warn, "event=not_noted what={} cause=\"{}\"", static_cast<int>(key.kind),
-           noted.to_string());
-}
-
 void MountCore::strike(const Ledger::Key& key) {
   if (options_.ledger != nullptr) options_.ledger->erase(key);
 }
@@ -52,13 +41,13 @@ void MountCore::note_file(std::uint64_t id, const FileHandle& handle, std::uint6
                           static_cast<std::uint8_t>(handle.direct),
                           static_cast<std::uint8_t>(handle.passthrough),
                           0};
-  note({Ledger::Kind::file, id}, std::as_bytes(std::span(&record, 1)));
+  note({Ledger::Kind::file, id}, record);
 }
 
 void MountCore::note_directory(std::uint64_t id, DirectoryHandle& handle, std::uint64_t unique) {
   if (options_.ledger == nullptr) return;
   const DirectoryRecord record{handle.node.pack(), unique};
-  note({Ledger::Kind::directory, id}, std::as_bytes(std::span(&record, 1)));
+  note({Ledger::Kind::directory, id}, record);
   handle.pass.observe(std::make_unique<PagesNoted>(*options_.ledger, id));
 }
 
@@ -67,8 +56,8 @@ void MountCore::mark_unlinked(OpenFile& file, bool unlinked) {
   const Ledger::Key key{Ledger::Kind::unlinked, file.key.branch.value, file.key.inode.value};
   if (!unlinked)
     strike(key);
-  else if (file.open())
-    note(key, ByteSpan());
+  else if (file.open() && options_.ledger != nullptr)
+    options_.ledger->note(key, ByteSpan());
 }
 
 std::optional<std::uint64_t> MountCore::append_noted(std::uint64_t unique) {
@@ -80,8 +69,7 @@ std::optional<std::uint64_t> MountCore::append_noted(std::uint64_t unique) {
 }
 
 void MountCore::note_append(std::uint64_t unique, std::uint64_t offset) {
-  const AppendRecord record{offset};
-  note({Ledger::Kind::append, unique}, std::as_bytes(std::span(&record, 1)));
+  note({Ledger::Kind::append, unique}, AppendRecord{offset});
 }
 
 void MountCore::answered(std::uint64_t unique) { strike({Ledger::Kind::append, unique}); }

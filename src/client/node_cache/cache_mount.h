@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "client/landing.h"
 #include "common/bytes.h"
+#include "common/landing.h"
 #include "common/status.h"
 #include "common/unique_fd.h"
 

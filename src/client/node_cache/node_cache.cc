@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "client/node_cache/copy_record.h"
+#include "client/open_flags.h"
 #include "client/read/read_streams.h"
 #include "common/log.h"
 
@@ -19,10 +20,6 @@ constexpr std::size_t kMaxTickets = 256;
 constexpr Nanoseconds kAbandonAfter =
     1s;  // loaders close a file for a moment between two looks at it
 constexpr Nanoseconds kShowsItsRate = 50ms;  // what a fill has done by then says how long it takes
-constexpr std::uint64_t kHugePage = 2_MiB;
-
-bool writes(std::uint32_t flags) { return (flags & O_ACCMODE) != O_RDONLY; }
-bool only_writes(std::uint32_t flags) { return (flags & O_ACCMODE) == O_WRONLY; }
 
 Nanoseconds now() { return system_clock().boot(); }
 

@@ -2,12 +2,9 @@
 // opens of them go on.
 #include "client/node_cache/copy_record.h"
 #include "client/node_cache/node_cache.h"
-#include "common/log.h"
 
 namespace starlane::client {
 namespace {
-
-constexpr std::uint64_t kHugePage = 2_MiB;
 
 Ledger::Key copy_key(FileKey file, std::uint8_t number) {
   return {Ledger::Kind::copy, file.branch.value, std::uint64_t{number} << 40 | file.inode.value};
@@ -118,8 +115,7 @@ void NodeCache::note_file(FileKey key, File& file) {
 void NodeCache::note_copy(FileKey key, const Copy& copy) {
   if (options_.ledger == nullptr || !copy.file || copy.file->name() == 0) return;
   const CopyRecord record{copy.state.version, copy.state.length, copy.file->name()};
-  const Status noted = options_.ledger->put_plain(copy_key(key, copy.number), record);
-  if (!noted.ok()) SL_LOG(warn, "event=not_noted what=copy cause=\"{}\"", noted.to_string());
+  options_.ledger->note_plain(copy_key(key, copy.number), record);
 }
 
 void NodeCache::strike_copy(FileKey key, const Copy& copy) {

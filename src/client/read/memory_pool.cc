@@ -11,7 +11,6 @@
 namespace starlane::client {
 namespace {
 
-constexpr std::size_t kHugePage = 2_MiB;
 constexpr std::size_t kLargest = MemoryPool::kUnit << MemoryPool::kTopOrder;
 
 std::size_t usable(std::uint64_t bytes) {

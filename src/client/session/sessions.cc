@@ -65,10 +65,7 @@ Sessions::~Sessions() { close(); }
 /// Written down before the server hears of it, so that no session is left behind.
 std::string Sessions::new_nonce() {
   std::string nonce = fresh_nonce();
-  if (options_.ledger != nullptr) {
-    const Status noted = options_.ledger->put({Ledger::Kind::session}, bytes_of(nonce));
-    if (!noted.ok()) SL_LOG(warn, "event=not_noted what=session cause=\"{}\"", noted.to_string());
-  }
+  if (options_.ledger != nullptr) options_.ledger->note({Ledger::Kind::session}, bytes_of(nonce));
   return nonce;
 }
 

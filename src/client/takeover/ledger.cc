@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "common/errno.h"
+#include "common/log.h"
 
 namespace starlane::client {
 namespace {
@@ -21,6 +22,14 @@ std::uint64_t whole_bytes(std::uint64_t value_bytes) {
 
 std::atomic_ref<std::uint32_t> state_of(LedgerRecord* record) {
   return std::atomic_ref(record->state);
+}
+
+const char* name_of(Ledger::Kind kind) {
+  static constexpr const char* kNames[] = {"",       "session",      "mount",       "view",
+                                           "file",   "directory",    "page",        "unlinked",
+                                           "append", "moved",        "backing",     "cached_file",
+                                           "copy",   "record_owner", "flock_owner", "suspect"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::byte* value_of(LedgerRecord* record) { return reinterpret_cast<std::byte*>(record + 1); }
@@ -145,6 +154,12 @@ void Ledger::append(const Key& key, ByteSpan value) {
   index_[key] = used_;
   used_ = next;
   live_ += whole_bytes(value.size());
+}
+
+void Ledger::note(const Key& key, ByteSpan value) {
+  const Status noted = put(key, value);
+  if (!noted.ok())
+    SL_LOG(warn, "event=not_noted what={} cause=\"{}\"", name_of(key.kind), noted.to_string());
 }
 
 void Ledger::erase(const Key& key) {

@@ -67,6 +67,12 @@ class Ledger {
   Status put_plain(const Key& key, const T& value) {
     return put(key, std::as_bytes(std::span(&value, 1)));
   }
+  /// put, for those who cannot do without it but should not fail for it: a failure is logged.
+  void note(const Key& key, ByteSpan value) SL_EXCLUDES(m_);
+  template <typename T>
+  void note_plain(const Key& key, const T& value) {
+    note(key, std::as_bytes(std::span(&value, 1)));
+  }
   void erase(const Key& key) SL_EXCLUDES(m_);
 
   std::optional<std::vector<std::byte>> get(const Key& key) SL_EXCLUDES(m_);

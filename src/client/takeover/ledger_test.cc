@@ -11,27 +11,13 @@
 
 #include "client/node_cache/copy_record.h"
 #include "client/takeover/records.h"
+#include "common/hex.h"
 #include "common/rng.h"
 
 namespace starlane::client {
 namespace {
 
 using Kind = Ledger::Kind;
-
-std::string hex(ByteSpan bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) {
-    char two[3];
-    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned>(byte));
-    text += two;
-  }
-  return text;
-}
-
-template <typename T>
-std::string hex_of(const T& value) {
-  return hex(std::as_bytes(std::span(&value, 1)));
-}
 
 std::string text(const std::optional<std::vector<std::byte>>& value) {
   return value ? std::string(text_of(*value)) : "none";

@@ -14,7 +14,6 @@ namespace starlane::client {
 namespace {
 
 constexpr std::uint64_t kBytesPerRecord = 16_KiB;
-constexpr std::uint64_t kHugePage = 2_MiB;
 
 std::atomic_ref<std::uint32_t> state_of(ArenaRecord* record) {
   return std::atomic_ref(record->state);

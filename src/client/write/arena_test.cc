@@ -4,27 +4,17 @@
 
 #include "client/write/arena.h"
 #include "client/write/replay.h"
+#include "common/hex.h"
 
 namespace starlane::client {
 namespace {
-
-template <typename T>
-std::string hex(const T& value) {
-  std::string text;
-  for (const std::byte byte : std::as_bytes(std::span(&value, 1))) {
-    char two[3];
-    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned>(byte));
-    text += two;
-  }
-  return text;
-}
 
 TEST(ArenaFormat, GoldenBytes) {
   ArenaHeader header;
   header.records = 0x0102;
   header.data_offset = 0x0304;
   header.data_bytes = 0x0506;
-  EXPECT_EQ(hex(header),
+  EXPECT_EQ(hex_of(header),
             "53544c4e45524131"
             "01000000"
             "40000000"
@@ -33,7 +23,7 @@ TEST(ArenaFormat, GoldenBytes) {
             "0605000000000000"
             "000000000000000000000000000000000000000000000000");
   const ArenaRecord record{ArenaRecord::kLive, ArenaRecord::kKillPrivileges, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(hex(record),
+  EXPECT_EQ(hex_of(record),
             "01000000"
             "01000000"
             "0100000000000000"

@@ -1,11 +1,11 @@
-// Where a reader wants its bytes, and the sink through which they get there. A landing: any thread,
-// several parts of it at once.
+// Where a reader wants its bytes. Any thread, several parts of one landing at once.
 #pragma once
-#include "common/bulk.h"
+#include <optional>
+
 #include "common/bytes.h"
 #include "common/status.h"
 
-namespace starlane::client {
+namespace starlane {
 
 /// All of them, or an error.
 Status write_at(int file, std::uint64_t offset, ByteSpan bytes);
@@ -39,26 +39,4 @@ class Landing {
   std::uint64_t offset_ = 0;
 };
 
-class LandingSink final : public BulkSink {
- public:
-  explicit LandingSink(const Landing& landing) : landing_(landing) {}
-  Status write(ByteSpan bytes) override {
-    if (bytes.size() > landing_.size() - written_)
-      return Status(Errc::invalid, "write past the end of a bulk sink");
-    SL_TRY(landing_.put(written_, bytes));
-    written_ += bytes.size();
-    return {};
-  }
-  std::optional<MutableByteSpan> memory() override {
-    const auto memory = landing_.memory();
-    return memory ? std::optional(memory->subspan(written_)) : std::nullopt;
-  }
-  void filled(std::uint64_t bytes) override { written_ += bytes; }
-  bool full() const { return written_ == landing_.size(); }
-
- private:
-  const Landing landing_;
-  std::uint64_t written_ = 0;
-};
-
-}  // namespace starlane::client
+}  // namespace starlane

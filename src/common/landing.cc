@@ -1,4 +1,4 @@
-#include "client/landing.h"
+#include "common/landing.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 
 #include "common/errno.h"
 
-namespace starlane::client {
+namespace starlane {
 
 Status write_at(int file, std::uint64_t offset, ByteSpan bytes) {
   while (!bytes.empty()) {
@@ -26,4 +26,4 @@ Status Landing::put(std::uint64_t at, ByteSpan bytes) const {
   return {};
 }
 
-}  // namespace starlane::client
+}  // namespace starlane
