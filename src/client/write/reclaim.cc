@@ -12,27 +12,40 @@ constexpr std::uint32_t kLooked = 256;  // entries that one look considers
 }  // namespace
 
 bool Reclaim::worth_another_try(BranchId id, const Interrupts::Scope& scope) {
-  bool ask = false;
+  return (begin_look(id) ? look(id) : is_worth_it(id)) && scope.sleep(options_.pause).ok();
+}
+
+/// Whether the caller is the one that looks now.
+bool Reclaim::begin_look(BranchId id) {
+  const Nanoseconds now = system_clock().boot();
+  MutexLock lock(m_);
+  Branch& branch = branches_[id];
+  if (branch.looking || (branch.looked != Nanoseconds(0) && now - branch.looked < options_.again))
+    return false;
+  branch.looking = true;
+  branch.looked = now;
+  return true;
+}
+
+bool Reclaim::look(BranchId id) {
+  const Result<bool> thrown = throw_away(id);
+  const Result<std::uint64_t> held = held_bytes();
   {
-    const Nanoseconds now = system_clock().boot();
     MutexLock lock(m_);
     Branch& branch = branches_[id];
-    ask = branch.asked == Nanoseconds(0) || now - branch.asked >= options_.again;
-    if (ask) branch.asked = now;
-  }
-  const Result<bool> thrown = ask ? throw_away(id) : false;
-  const Result<std::uint64_t> held = ask ? held_bytes() : std::uint64_t{0};
-  {
-    const Nanoseconds now = system_clock().boot();
-    MutexLock lock(m_);
-    Branch& branch = branches_[id];
-    if (thrown.ok() && *thrown) branch.moved = now;
+    branch.looking = false;
     // What others threw away helps as well, while it becomes less.
-    if (ask && held.ok() && std::exchange(branch.held, *held) != *held && *held != 0)
-      branch.moved = now;
-    if (branch.moved == Nanoseconds(0) || now - branch.moved >= options_.patience) return false;
+    const bool others = held.ok() && std::exchange(branch.held, *held) != *held && *held != 0;
+    if (others || (thrown.ok() && *thrown)) branch.moved = system_clock().boot();
   }
-  return scope.sleep(options_.pause).ok();
+  return is_worth_it(id);
+}
+
+bool Reclaim::is_worth_it(BranchId id) {
+  MutexLock lock(m_);
+  const Branch& branch = branches_[id];
+  if (branch.looking) return true;  // another write asked first: its answer is this one's, too
+  return branch.moved != Nanoseconds(0) && system_clock().boot() - branch.moved < options_.patience;
 }
 
 /// False: the trash is empty.

@@ -27,12 +27,16 @@ class Reclaim {
   bool worth_another_try(BranchId branch, const Interrupts::Scope& scope) SL_EXCLUDES(m_);
 
  private:
+  bool begin_look(BranchId branch) SL_EXCLUDES(m_);
+  bool look(BranchId branch) SL_EXCLUDES(m_);
+  bool is_worth_it(BranchId branch) SL_EXCLUDES(m_);
   Result<bool> throw_away(BranchId branch);
   Result<std::uint64_t> held_bytes();
 
   struct Branch {
-    Nanoseconds asked{0};
+    Nanoseconds looked{0};
     Nanoseconds moved{0};  // when space was last seen to be on its way; boot times; 0: never
+    bool looking = false;
     std::uint64_t held = 0;
   };
   MetaService& meta_;
