@@ -2,18 +2,19 @@
 
 Paths are those of a mount, as `/volumes/work/model.pt`. Offsets and lengths are bytes. Every failure is an OSError with the
 errno that src/capi/starlane.h lists for the call. Objects may be used by any thread; after a fork the child has to connect
-for itself (ChildProcessError says so). Ctrl-C ends reads and waits."""
+for itself (ChildProcessError says so). Ctrl-C ends reads and waits. What was not closed is when nobody holds it any more, and
+at the end of the process; a failure of that is not told."""
 
 from __future__ import annotations
 
 import collections.abc
 import ctypes as c
 import dataclasses
-import functools
 import os
 import stat as stat_bits
 import threading
 import types
+import weakref
 from typing import Any
 
 from starlane import _native
@@ -91,11 +92,13 @@ class Client:
                                   purpose=purpose.encode())
         self._client = c.c_void_p()
         _native.checked(self._library.sl_connect(os.fsencode(where), c.byref(options), c.byref(self._client)), where)
+        self._end = weakref.finalize(self, self._library.sl_disconnect, self._client)
 
     def close(self) -> None:
         """Commits what was written and ends the session. OSError: EBUSY while files or batches are open."""
         if self._client:
             _native.checked(self._library.sl_disconnect(self._client))
+            self._end.detach()
             self._client = c.c_void_p()
 
     def __enter__(self) -> Client:
@@ -217,6 +220,7 @@ class File:
     def __init__(self, client: Client, handle: c.c_void_p, path: str):
         self._client, self._handle, self.path = client, handle, path
         self._library = client._library
+        self._end = weakref.finalize(self, self._library.sl_close, handle)
 
     def pread(self, length: int, offset: int) -> bytes:
         """At most length bytes; fewer at the end of the file only."""
@@ -259,6 +263,7 @@ class File:
         if self._handle:
             answer = self._library.sl_close(self._handle)
             if answer != -16:  # EBUSY: it is still open
+                self._end.detach()
                 self._handle = c.c_void_p()
             _native.checked(answer, self.path)
 
@@ -274,10 +279,11 @@ class Batch:
     what has not begun and waits for the rest, so that no byte lands in memory that is given away."""
 
     def __init__(self, client: Client):
-        self._library = client._library
+        self._client, self._library = client, client._library
         self._batch = c.c_void_p()
         _native.checked(self._library.sl_batch_new(client._client, c.byref(self._batch)))
         self._kept: list[Any] = []
+        self._end = weakref.finalize(self, _free, self._library, self._batch, self._kept)
 
     def submit(self, requests: collections.abc.Sequence[tuple[File, int, int, int]], *, write: bool = False) -> Any:
         """requests: (file, address, length, offset). Returns the array whose `result` fields `wait` completes."""
@@ -305,10 +311,8 @@ class Batch:
                     each_tick()
 
     def close(self) -> None:
-        if self._batch:
-            self._library.sl_batch_free(self._batch)
-            self._batch = c.c_void_p()
-            self._kept.clear()
+        self._end()
+        self._batch = c.c_void_p()
 
     def __enter__(self) -> Batch:
         return self
@@ -318,12 +322,13 @@ class Batch:
         self.close()
 
 
-@functools.lru_cache(maxsize=8)
-def _shared_client(directory: str, process: int) -> Client:
-    return Client(directory, purpose="starlane:// in python")
+def _free(library: c.CDLL, batch: c.c_void_p, kept: list[Any]) -> None:
+    library.sl_batch_free(batch)
+    kept.clear()
 
 
 _sharing = threading.Lock()
+_shared: dict[tuple[str, int], Client] = {}
 
 
 def shared(directory: str | os.PathLike[str] | None = None) -> Client:
@@ -333,4 +338,7 @@ def shared(directory: str | os.PathLike[str] | None = None) -> Client:
     if not where:
         raise ValueError("a starlane:// path needs to know its site: set STARLANE_DIR to its directory")
     with _sharing:
-        return _shared_client(str(where), os.getpid())
+        key = str(where), os.getpid()
+        if key not in _shared:
+            _shared[key] = Client(where, purpose="starlane:// in python")
+        return _shared[key]

@@ -144,6 +144,23 @@ parent.stat("/volumes")
     assert run_python(script, python_env, str(site.dir)) == "7\n"
 
 
+def test_what_was_not_closed_is_at_the_end_of_the_process(site, work, connected, python_env):
+    """The bytes are there, and no session is left for others to wait for."""
+    script = """
+import sys
+from starlane import client
+one = client.Client(sys.argv[1])
+file = one.open(sys.argv[2], "w")
+file.pwrite(b"not closed", 0)
+batch, other = one.batch(), client.shared(sys.argv[1])
+other.stat("/volumes/work")
+"""
+    sessions = [volume.sessions for volume in connected.volumes()]
+    run_python(script, python_env, str(site.dir), f"/volumes/work/{work.name}/f")
+    assert [volume.sessions for volume in connected.volumes()] == sessions
+    assert (work / "f").read_bytes() == b"not closed"
+
+
 def test_errors_are_clear(tmp_path, monkeypatch):
     monkeypatch.delenv("STARLANE_DIR", raising=False)
     with pytest.raises(ValueError, match="STARLANE_DIR"):
