@@ -273,6 +273,19 @@ def test_save(work, state):
     assert os.listdir(work) == ["ours.pt"]
 
 
+def test_save_copies_from_devices_through_pinned_memory(work):
+    """torch is told to, during the save alone."""
+    seen = []
+
+    class Looks:
+        def __reduce__(self):
+            seen.append(config.save.use_pinned_memory_for_d2h)
+            return int, (1,)
+
+    st.save(Looks(), work / "x.pt")
+    assert seen == [True] and config.save.use_pinned_memory_for_d2h is False
+
+
 def test_save_publishes_whole(work, state):
     """Readers see the old file or the new one, all the while; a failure leaves the old one."""
     path = work / "latest.pt"

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import fnmatch
 import functools
+import importlib
 import os
 import pathlib
 import pickle
@@ -349,6 +350,16 @@ def _view_of(data: Any, size: int) -> memoryview:
     return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
 
 
+def _pinned_copies() -> contextlib.AbstractContextManager[Any]:
+    """What lies on an accelerator comes through pinned memory, many times as fast, where torch can do it (2.7)."""
+    try:
+        config: Any = importlib.import_module("torch.utils.serialization.config")
+        patched: contextlib.AbstractContextManager[Any] = config.patch("save.use_pinned_memory_for_d2h", True)
+        return patched
+    except (ImportError, AttributeError):
+        return contextlib.nullcontext()
+
+
 def save(obj: Any, path: str | os.PathLike[str], *, durable: bool = True, checksum: bool = True, threads: int = THREADS,
          pickle_protocol: int = 2) -> None:
     """torch.save(obj, path), in parallel, and published whole: until it is complete (and, if durable, survives the loss of
@@ -362,7 +373,7 @@ def save(obj: Any, path: str | os.PathLike[str], *, durable: bool = True, checks
         workers = _Workers(threads)
         try:
             writer = _Writer(pathlib.PurePosixPath(name).stem or "archive", sink, workers, checksum)
-            with report.phase("pickle"):
+            with report.phase("pickle"), _pinned_copies():
                 _serialization._save(obj, writer, pickle, pickle_protocol, False)
             with report.phase("write"):
                 writer.finish()
