@@ -1,14 +1,18 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <thread>
 
 #include "common/batch.h"
 #include "common/budget.h"
 #include "common/bulk.h"
 #include "common/errno.h"
+#include "common/process_id.h"
 #include "common/rng.h"
 #include "common/thread_pool.h"
 #include "common/trace.h"
@@ -80,6 +84,36 @@ TEST(Trace, FollowsWorkIntoPoolsAndEndsWithItsScope) {
   EXPECT_NE(make_trace(1), make_trace(2));
   EXPECT_EQ(make_trace(7) & 0xffff, 7U);
   EXPECT_NE(make_trace(7) >> 48, 0U);
+}
+
+TEST(ProcessId, IsOverWhenItIs) {
+  EXPECT_FALSE(is_over(this_process()));
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::uint64_t started = this_process().started;
+    if (::write(told[1], &started, sizeof started) != sizeof started) ::_exit(1);
+    ::pause();
+  }
+  ProcessId process = this_process();
+  process.pid = static_cast<std::uint64_t>(child);
+  ASSERT_EQ(::read(told[0], &process.started, sizeof process.started),
+            static_cast<ssize_t>(sizeof process.started));
+  EXPECT_FALSE(is_over(process));
+  ProcessId earlier = process;
+  --earlier.started;
+  EXPECT_TRUE(is_over(earlier)) << "its number was given again";
+  ::kill(child, SIGKILL);
+  siginfo_t ended;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(is_over(process)) << "its parent has not heard of it yet";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(is_over(process));
+  process.space = "elsewhere";
+  EXPECT_FALSE(is_over(process));
+  ::close(told[0]);
+  ::close(told[1]);
 }
 
 TEST(ByteBudget, BlocksUntilGivenBackAndLetsOneGiantThrough) {

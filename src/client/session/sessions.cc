@@ -4,6 +4,7 @@
 
 #include "client/takeover/ledger.h"
 #include "common/log.h"
+#include "common/process_id.h"
 #include "common/rng.h"
 
 namespace starlane::client {
@@ -74,6 +75,12 @@ Result<Sessions::Opened> Sessions::open_session(const std::string& nonce, Nanose
   request.set_host(options_.host);
   request.set_purpose(options_.purpose);
   request.set_nonce(nonce);
+  if (options_.ledger == nullptr) {  // nobody goes on with it
+    const ProcessId process = this_process();
+    request.mutable_process()->set_space(process.space);
+    request.mutable_process()->set_pid(process.pid);
+    request.mutable_process()->set_started(process.started);
+  }
   const Deadline until =
       patience == Nanoseconds::max() ? Deadline::never() : Deadline::after(patience);
   Opened opened;

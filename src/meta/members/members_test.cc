@@ -119,6 +119,27 @@ TEST(Sessions, EndWhenTheirHeartbeatStandsStill) {
   EXPECT_TRUE(site.rows(attachments_of(silent.branch)).empty());
 }
 
+TEST(Sessions, EndWithTheirProcess) {
+  Site site;
+  ASSERT_TRUE(site.create_volume("v").ok());
+  const auto attach = [&](std::uint64_t started) -> Status {
+    pb::OpenSessionRequest open;
+    pb::Process* process = open.mutable_process();
+    process->set_space(this_process().space);
+    process->set_pid(this_process().pid);
+    process->set_started(started);
+    const auto opened = site.ask(&MetaService::open_session, open);
+    EXPECT_TRUE(opened.ok());
+    pb::AttachRequest request;
+    request.set_session(opened->session());
+    request.set_volume("v");
+    return site.ask(&MetaService::attach, request).status();
+  };
+  EXPECT_TRUE(attach(this_process().started - 1).ok()) << "of one that had this number before";
+  EXPECT_TRUE(attach(this_process().started).ok()) << "that one's lease is nobody's";
+  EXPECT_EQ(attach(this_process().started).code(), Errc::busy) << "this one lives";
+}
+
 TEST(Sessions, AServerThatJustStartedGivesEverybodyALeaseTime) {
   Site site;
   const SessionId session = site.open_session();

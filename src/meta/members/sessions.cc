@@ -12,9 +12,10 @@ constexpr std::uint8_t kSessionCount = 1;  // what counter_key counts
 constexpr std::size_t kMaxText = 255;
 
 Status check_texts(const pb::OpenSessionRequest& request) {
-  for (const std::string* text : {&request.host(), &request.purpose(), &request.nonce()}) {
+  for (const std::string* text :
+       {&request.host(), &request.purpose(), &request.nonce(), &request.process().space()}) {
     if (text->size() > kMaxText) {
-      return {Errc::invalid, "host, purpose and nonce of a session have at most 255 bytes"};
+      return {Errc::invalid, "host, purpose, nonce and space of a session have at most 255 bytes"};
     }
   }
   return {};
@@ -69,6 +70,10 @@ Status op_open_session(Context& context, const Call&, const pb::OpenSessionReque
             "there are " + std::to_string(kMaxSessions) + " sessions: close some first"};
   }
   SL_TRY(opened);
+  if (request.has_process()) {
+    const pb::Process& process = request.process();
+    context.watch.ends_with(session, {process.space(), process.pid(), process.started()});
+  }
   reply->set_session(session.value);
   reply->set_lease_ms(static_cast<std::uint64_t>(context.options.lease.count()));
   reply->set_heartbeat_ms(static_cast<std::uint64_t>(context.options.heartbeat.count()));
