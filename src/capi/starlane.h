@@ -17,9 +17,9 @@
  * Threads: every call may be made by any thread, also on one object, but for the closing calls
  * (sl_disconnect, sl_close, sl_batch_free, sl_listing_close, sl_watch_close), which must be the
  * last on theirs. Calls block until done; they wait for a server that is away, as long as
- * sl_options.patience_ms says. No signal handler is installed and nothing is printed. The session of
- * a process that ends without sl_disconnect ends with it, if the server runs on the same host, or
- * else after 10 s without a heartbeat, for which others that want its volume wait.
+ * sl_options.patience_ms says. No signal handler is installed and nothing is printed. The session
+ * of a process that ends without sl_disconnect ends with it, if the server runs on the same host,
+ * or else after 10 s without a heartbeat, for which others that want its volume wait.
  *
  * Rights: whoever can read the site's key (mode 0600) is trusted. Modes are stored and shown but,
  * with no kernel between, not enforced; published data sets and quotas are, by the server.

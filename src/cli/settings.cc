@@ -25,13 +25,15 @@ const char* group_of(RoleKind role) {
   return "";
 }
 
+std::string mib(std::uint64_t bytes) { return std::to_string(bytes / 1_MiB) + "MiB"; }
+
 void add_meta(CLI::App& command, const char* group, wire::MetaOptions& options) {
   command.add_option("--meta-listen", options.listen, "Also serve metadata at tcp:HOST:PORT")
       ->group(group);
   command.add_option("--meta-cache", options.cache_bytes, "Memory for the engine's cache")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{8_MiB}, std::uint64_t{1} << 44))
-      ->default_str("128MiB")
+      ->default_str(mib(options.cache_bytes))
       ->group(group);
   command.add_option("--meta-workers", options.workers, "Calls served at once")
       ->check(CLI::Range(1, 1024))
@@ -72,18 +74,16 @@ void add_mount(CLI::App& command, const char* group, wire::MountOptions& options
           "--no-passthrough", [&options] { options.passthrough = false; },
           "Serve large files through the page cache only")
       ->group(group);
-  const auto bytes = [&](const char* name, std::uint64_t& value, const char* text,
-                         const char* shown) {
+  const auto bytes = [&](const char* name, std::uint64_t& value, const char* text) {
     command.add_option(name, value, text)
         ->transform(CLI::AsSizeValue(false))
         ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 50))
-        ->default_str(shown)
+        ->default_str(mib(value))
         ->group(group);
   };
-  bytes("--node-cache", options.node_cache_bytes,
-        "Memory for mapped files; 0: a quarter of the host's", "0");
-  bytes("--block-cache", options.block_cache_bytes, "Memory for blocks that were read", "512MiB");
-  bytes("--dirty", options.dirty_bytes, "Memory for bytes that are not stored yet", "256MiB");
+  bytes("--node-cache", options.node_cache_bytes, "Memory for mapped files");
+  bytes("--block-cache", options.block_cache_bytes, "Memory for blocks that were read");
+  bytes("--dirty", options.dirty_bytes, "Memory for bytes that are not stored yet");
   command
       .add_option(
           "--access-log", options.access_log,

@@ -89,8 +89,7 @@ class Incarnations {
 
 struct NodeCacheOptions {
   bool passthrough = true;  // false: as on a kernel without it
-  std::uint64_t budget_bytes =
-      0;  // 0: a quarter of the memory, or half of the cgroup's limit if that is less
+  std::uint64_t budget_bytes = 1 << 30;
   std::uint64_t min_file_bytes = 64 << 20;  // smaller files are not filled
   std::uint32_t fill_threads = 0;           // 0: 4, or as many as cores if that is more, at most 16
   std::uint32_t fill_read_bytes = 4 << 20;

@@ -7,7 +7,7 @@
 namespace starlane {
 
 struct ProcessId {
-  std::string space;          // of the host and the pid namespace: others do not see it
+  std::string space;  // of the host and the pid namespace: others do not see it
   std::uint64_t pid = 0;
   std::uint64_t started = 0;  // ticks since the host's start: pids are given again
 };

@@ -17,8 +17,8 @@ void check_total(const Host& host, Checks& out) {
   out.push_back(
       {kTopic, "available", tight ? Verdict::warning : Verdict::ok,
        size_text(*free) + " of " + size_text(*total),
-       tight ? "A mount takes up to 768 MiB and a quarter of memory for mapped files: lower "
-               "--block-cache, --dirty and --node-cache."
+       tight ? "A site takes up to two fifths of memory (`starlane up --help` says how much): end "
+               "others, or lower --node-cache, --block-cache, --dirty and --meta-cache."
              : ""});
 }
 

@@ -17,6 +17,7 @@
 #include "client/node_cache/cache_mount.h"
 #include "common/bytes.h"
 #include "common/errno.h"
+#include "common/host_size.h"
 #include "fuse/memory_vfs.h"
 #include "fuse/session.h"
 
@@ -124,7 +125,7 @@ struct Source {
 };
 
 Result<Source> make_source(std::uint64_t length) {
-  if (client::available_memory() / 2 < length)
+  if (available_memory() / 2 < length)
     return Status(Errc::no_memory, "too little free memory to measure with");
   Source source;
   auto mount = client::CacheMount::make(length + 64_MiB);

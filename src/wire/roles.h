@@ -12,6 +12,7 @@
 #include "metrics/exposition.h"
 #include "proto/block_service.h"
 #include "proto/meta_service.h"
+#include "wire/budgets.h"
 #include "wire/holding.h"
 #include "wire/network.h"
 #include "wire/site.h"
@@ -22,8 +23,8 @@ inline constexpr const char* kVersion = "0.1.0";
 
 struct MetaOptions {
   std::vector<std::string> listen;  // beside the site's own socket
-  std::uint64_t cache_bytes = 128_MiB;
-  std::size_t workers = 16;
+  std::uint64_t cache_bytes = own_budgets().meta_cache_bytes;
+  std::size_t workers = own_budgets().workers;
   std::uint32_t lease_ms = 10'000;
   Milliseconds slow{1000};  // calls that take longer are logged; 0: none
 };
@@ -33,7 +34,7 @@ struct StoreOptions {
   std::vector<std::string> listen;
   std::string advertise;  // the endpoint that others reach it at; empty: the first of listen, or
                           // the site's socket
-  std::size_t workers = 16;
+  std::size_t workers = own_budgets().workers;
   Milliseconds slow{1000};
 };
 
@@ -41,10 +42,10 @@ struct MountOptions {
   std::string mountpoint;
   std::vector<std::string> binds;  // "volumes/NAME=/workspace"
   bool passthrough = true;
-  std::uint64_t node_cache_bytes = 0;  // 0: a quarter of memory
-  std::uint64_t block_cache_bytes = 512_MiB;
-  std::uint64_t dirty_bytes = 256_MiB;
-  std::size_t fetch_threads = 8;
+  std::uint64_t node_cache_bytes = own_budgets().node_cache_bytes;
+  std::uint64_t block_cache_bytes = own_budgets().block_cache_bytes;
+  std::uint64_t dirty_bytes = own_budgets().dirty_bytes;
+  std::size_t fetch_threads = own_budgets().fetch_threads;
   std::string access_log;   // a file; empty: none
   Milliseconds slow{1000};  // operations and calls that take longer are logged; 0: none
   bool hold = true;         // a holder starts another daemon when this one dies

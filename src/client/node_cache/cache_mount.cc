@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "common/errno.h"
@@ -66,33 +65,6 @@ Result<UniqueFd> read_only_view(int mount) {
     return system_error("cannot make the view of the node cache read-only", errno);
   }
   return clone;
-}
-
-std::uint64_t memory_figure(const char* key) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;) {
-    std::uint64_t kib = 0;
-    if (word == key && file >> kib) return kib << 10;
-  }
-  return 0;
-}
-
-// The tightest limit on the way to the root of the hierarchy; UINT64_MAX when there is none.
-std::uint64_t control_group_limit() {
-  std::ifstream groups("/proc/self/cgroup");
-  std::uint64_t limit = UINT64_MAX;
-  for (std::string line; std::getline(groups, line);) {
-    if (line.rfind("0::", 0) != 0) continue;
-    for (std::string path = line.substr(3);;) {
-      std::ifstream file("/sys/fs/cgroup" + path + "/memory.max");
-      std::uint64_t bytes = 0;
-      if (file >> bytes) limit = std::min(limit, bytes);
-      const std::size_t slash = path.rfind('/');
-      if (path.empty() || slash == std::string::npos) break;
-      path.resize(slash);
-    }
-  }
-  return limit;
 }
 
 }  // namespace
@@ -206,11 +178,5 @@ void CacheMount::remove_others(const std::vector<std::uint64_t>& names) {
   }
   ::closedir(directory);
 }
-
-std::uint64_t default_cache_budget() {
-  return std::min(memory_figure("MemTotal:") / 4, control_group_limit() / 2);
-}
-
-std::uint64_t available_memory() { return memory_figure("MemAvailable:"); }
 
 }  // namespace starlane::client

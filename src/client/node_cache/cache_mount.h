@@ -90,9 +90,4 @@ class CacheMount {
   std::atomic<std::uint64_t> next_name_{1};  // pairs with nothing
 };
 
-/// A quarter of the memory, or half of the control group's limit if that is less.
-std::uint64_t default_cache_budget();
-/// What can be used without swapping; 0 when it is not known.
-std::uint64_t available_memory();
-
 }  // namespace starlane::client

@@ -8,6 +8,7 @@
 #include "client/node_cache/copy_record.h"
 #include "client/open_flags.h"
 #include "client/read/read_streams.h"
+#include "common/host_size.h"
 #include "common/log.h"
 
 namespace starlane::client {
@@ -28,7 +29,7 @@ Nanoseconds now() { return system_clock().boot(); }
 NodeCache::NodeCache(FileIo& io, const NodeCacheOptions& options)
     : io_(io),
       options_(options),
-      budget_(options.budget_bytes != 0 ? options.budget_bytes : default_cache_budget()),
+      budget_(options.budget_bytes),
       rate_(options.expected_bytes_per_second) {}
 
 NodeCache::~NodeCache() { stop(); }
