@@ -108,8 +108,9 @@ def main() -> None:
         site.remove()
     for when, roles in grown.items():
         for name, memory in roles.items():
+            shared = f"{memory['RssShmem'] / common.MIB:.0f} MiB in memory files"
             rows.append([f"memory of {name}, {when}", f"{memory['RssAnon'] / common.MIB:.0f} MiB of its own",
-                         f"{memory['RssShmem'] / common.MIB:.0f} MiB in memory files" + (f"; {allowed[name]}" if name in allowed else "")])
+                         f"{shared}; {allowed[name]}" if name in allowed else shared])
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -45,9 +45,8 @@ std::uint64_t memory_limit() {
 
 unsigned usable_cores() {
   cpu_set_t set;
-  unsigned cores = ::sched_getaffinity(0, sizeof set, &set) == 0
-                       ? static_cast<unsigned>(CPU_COUNT(&set))
-                       : 1;
+  unsigned cores =
+      ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
   each_group("cpu.max", [&](std::ifstream& file) {
     std::uint64_t quota = 0, period = 0;  // microseconds; "max" instead of a quota: no limit
     if (file >> quota >> period && period != 0)
