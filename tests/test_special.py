@@ -1,10 +1,15 @@
 """Files without a name, whiteouts and overlays, flags of files, and values at their limits: compared with a local file
 system where it has them."""
 
+import ctypes
+import errno
 import os
 import pathlib
+import signal
 import stat
 import subprocess
+import sys
+import time
 
 import pytest
 
@@ -360,3 +365,61 @@ def test_trusted_attributes_are_roots(site):
         os._exit(0)
     assert os.read(reading, 1000) == b"['user.a']"
     os.wait()
+
+
+def test_signals_that_are_caught_cut_no_call_short(site):
+    """As on a local file system, where only a deadly signal does. Python would hide it, so C is asked."""
+    volume = site.volume()
+    libc, missed = ctypes.CDLL(None, use_errno=True), []
+
+    def call(name, *arguments):
+        result = getattr(libc, name)(*arguments)
+        if result < 0 and ctypes.get_errno() == errno.EINTR:
+            missed.append(name)
+        return result
+
+    def work(directory: pathlib.Path):
+        a, b, data = bytes(directory / "a"), bytes(directory / "b"), os.urandom(300_000)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            fd = call("open", a, os.O_RDWR | os.O_CREAT, 0o644)
+            call("pwrite", fd, data, len(data), ctypes.c_long(0))
+            call("fallocate", fd, 3, ctypes.c_long(5000), ctypes.c_long(100_000))
+            call("fsync", fd)
+            call("ftruncate", fd, ctypes.c_long(200_000))
+            call("close", fd)
+            call("rename", a, b)
+            call("mkdir", a, 0o755)
+            call("rmdir", a)
+            call("unlink", b)
+
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
+    try:
+        work(volume)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert missed == []
+
+
+@pytest.mark.parametrize("caught", [False, True])
+def test_who_waits_for_a_server_can_be_ended(make_site, caught):
+    site = make_site(separate=True)
+    site.up()
+    volume = site.volume()
+    (volume / "d").mkdir()
+    meta = site.roles()["meta"]
+    os.kill(meta, signal.SIGSTOP)
+    try:
+        code = "import os,signal,sys\nsignal.signal(signal.SIGINT, signal.default_int_handler if sys.argv[2] == 'True' else signal.SIG_DFL)\n" \
+               "print('begins', flush=True)\nos.mkdir(sys.argv[1])"
+        child = subprocess.Popen([sys.executable, "-c", code, volume / "d/e", str(caught)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert child.stdout.readline() == b"begins\n"
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        said = child.communicate(timeout=30)[1]
+        assert child.returncode == -signal.SIGINT, said
+        assert (b"KeyboardInterrupt" in said) == caught
+    finally:
+        os.kill(meta, signal.SIGCONT)

@@ -1,8 +1,14 @@
 #include "fuse/in_flight.h"
 
 #include "common/thread_pool.h"
+#include "fuse/signals.h"
 
 namespace starlane::fuse {
+namespace {
+
+constexpr Nanoseconds kLong = std::chrono::seconds(2);  // a local file system answers sooner
+
+}  // namespace
 
 InFlight::InFlight(std::function<void(std::uint64_t)> interrupt)
     : interrupt_(std::move(interrupt)), repeater_([this] { repeat(); }) {}
@@ -16,32 +22,41 @@ InFlight::~InFlight() {
   repeater_.join();
 }
 
-void InFlight::begin(std::uint64_t unique) {
+void InFlight::begin(std::uint64_t unique, std::uint32_t thread) {
   Shard& shard = shard_of(unique);
   MutexLock lock(shard.m);
-  shard.uniques.insert(unique);
+  shard.served.try_emplace(unique, Served{thread, system_clock().boot()});
 }
 
 void InFlight::end(std::uint64_t unique) {
   Shard& shard = shard_of(unique);
   MutexLock lock(shard.m);
-  shard.uniques.erase(unique);
+  shard.served.erase(unique);
 }
 
-bool InFlight::known(std::uint64_t unique) {
+std::optional<InFlight::Served> InFlight::find(std::uint64_t unique) {
   Shard& shard = shard_of(unique);
   MutexLock lock(shard.m);
-  return shard.uniques.contains(unique);
+  const auto at = shard.served.find(unique);
+  if (at == shard.served.end()) return std::nullopt;
+  return at->second;
+}
+
+bool InFlight::gives_up(const Served& served) {
+  if (served.thread == 0) return true;
+  const WaitingSignals waiting = signals_waiting_for(served.thread);
+  return waiting.fatal || (waiting.caught && system_clock().boot() - served.began > kLong);
 }
 
 bool InFlight::interrupt(std::uint64_t unique) {
-  if (!known(unique)) return false;
+  const std::optional<Served> served = find(unique);
+  if (!served) return false;
   {
     MutexLock lock(m_);
     interrupted_.insert(unique);
     wake_.notify_all();
   }
-  interrupt_(unique);
+  if (gives_up(*served)) interrupt_(unique);
   return true;
 }
 
@@ -55,7 +70,7 @@ std::size_t InFlight::size() {
   std::size_t total = 0;
   for (Shard& shard : shards_) {
     MutexLock lock(shard.m);
-    total += shard.uniques.size();
+    total += shard.served.size();
   }
   return total;
 }
@@ -65,11 +80,11 @@ std::vector<std::uint64_t> InFlight::still_interrupted() {
   if (all_) {
     for (Shard& shard : shards_) {
       MutexLock lock(shard.m);
-      found.insert(found.end(), shard.uniques.begin(), shard.uniques.end());
+      for (const auto& [unique, served] : shard.served) found.push_back(unique);
     }
     return found;
   }
-  std::erase_if(interrupted_, [this](std::uint64_t unique) { return !known(unique); });
+  std::erase_if(interrupted_, [this](std::uint64_t unique) { return !find(unique); });
   found.assign(interrupted_.begin(), interrupted_.end());
   return found;
 }
@@ -79,8 +94,12 @@ void InFlight::repeat() {
   MutexLock lock(m_);
   while (!stopping_) {
     const std::vector<std::uint64_t> uniques = still_interrupted();
+    const bool all = all_;
     m_.unlock();
-    for (const std::uint64_t unique : uniques) interrupt_(unique);
+    for (const std::uint64_t unique : uniques) {
+      const std::optional<Served> served = all ? Served{} : find(unique);
+      if (served && gives_up(*served)) interrupt_(unique);
+    }
     m_.lock();
     if (stopping_) break;
     if (uniques.empty() && !all_) {

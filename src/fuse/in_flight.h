@@ -1,13 +1,18 @@
 // Which requests are being served, so that an INTERRUPT finds its request. The word is passed on
-// until the request ends, since it may come before the Vfs has begun to wait. Any thread.
+// until the request ends, since it may come before the Vfs has begun to wait; and only when the
+// request's thread should not wait on: a signal that it catches would show as EINTR in calls that
+// have none on a local file system. Any thread.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/mutex.h"
 
 namespace starlane::fuse {
@@ -19,7 +24,9 @@ class InFlight {
   explicit InFlight(std::function<void(std::uint64_t)> interrupt);
   ~InFlight();
 
-  void begin(std::uint64_t unique);
+  /// thread: the application's; what ends it ends the request, and so does a signal that it catches
+  /// when the request has lasted for 2 s, as a server that is away makes it. 0: any signal does.
+  void begin(std::uint64_t unique, std::uint32_t thread);
   void end(std::uint64_t unique);
   /// False: it is not known (yet, or any more).
   bool interrupt(std::uint64_t unique) SL_EXCLUDES(m_);
@@ -28,16 +35,21 @@ class InFlight {
   std::size_t size();
 
  private:
+  struct Served {
+    std::uint32_t thread = 0;
+    Nanoseconds began{0};
+  };
   struct Shard {
     Mutex m;
-    std::unordered_set<std::uint64_t> uniques SL_GUARDED_BY(m);
+    std::unordered_map<std::uint64_t, Served> served SL_GUARDED_BY(m);  // by unique
   };
   static constexpr std::size_t kShards = 16;
 
   Shard& shard_of(std::uint64_t unique) {
     return shards_[(unique >> 1) % kShards];
   }  // the kernel counts by two
-  bool known(std::uint64_t unique);
+  std::optional<Served> find(std::uint64_t unique);
+  static bool gives_up(const Served& served);
   void repeat() SL_EXCLUDES(m_);
   std::vector<std::uint64_t> still_interrupted() SL_REQUIRES(m_);
 

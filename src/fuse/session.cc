@@ -148,7 +148,7 @@ void Session::start_serving() {
   server_ = std::make_unique<Server>(
       vfs_, backing_,
       Server::Options{.passthrough = features_.passthrough, .flags = kernel_checks_flags_});
-  in_flight_ = std::make_unique<InFlight>([this](std::uint64_t unique) { vfs_.interrupt(unique); });
+  in_flight_ = std::make_unique<InFlight>([this](std::uint64_t unique) { give_up(unique); });
   Workers::Options options;
   options.device = mount_.device();
   options.max_request_bytes =
@@ -162,7 +162,7 @@ void Session::start_serving() {
   handlers.urgent = [](ByteSpan bytes) { return urgent(bytes); };
   handlers.queued = [this](ByteSpan bytes) {  // so that an INTERRUPT finds it
     const auto request = decode_header(bytes);
-    if (request.ok()) in_flight_->begin(request.value().caller.unique);
+    if (request.ok()) note_begun(request.value());
   };
   workers_ = std::make_unique<Workers>(options, std::move(handlers));
   workers_->start();
@@ -238,7 +238,7 @@ void Session::serve(ByteSpan bytes) {
   if (one.opcode == FUSE_INTERRUPT) return interrupt(one);
   Reply reply(mount_.device(), one.unique);
   if (has_no_answer(one.opcode)) return server_->serve(one, reply);
-  in_flight_->begin(one.caller.unique);
+  note_begun(one);
   if (one.opcode == FUSE_SETLKW) {
     return server_->serve_waiting(one, std::make_shared<Reply>(mount_.device(), one.unique),
                                   [this, unique = one.caller.unique] { in_flight_->end(unique); });
@@ -250,6 +250,20 @@ void Session::serve(ByteSpan bytes) {
     serve_counted(one, reply);
   if (again) suspects_.end(one.caller.unique);
   in_flight_->end(one.caller.unique);
+}
+
+void Session::note_begun(const Request& request) {
+  const bool any_signal = request.opcode == FUSE_SETLKW;  // may last for ever
+  in_flight_->begin(request.caller.unique, any_signal ? 0 : request.caller.pid);
+}
+
+/// Its thread should not wait on.
+void Session::give_up(std::uint64_t unique) {
+  if (const auto waiting = workers_->take_queued(unique)) {  // it must not wait for a thread to end
+    Reply(mount_.device(), waiting->unique).error(EINTR);
+    return in_flight_->end(unique);
+  }
+  vfs_.interrupt(unique);
 }
 
 void Session::refuse_suspect(const Request& request, Reply& reply) {
@@ -307,10 +321,6 @@ void Session::interrupt(const Request& request) {
   if (!operation.ok()) return;
   const auto& target = std::get<op::Interrupt>(operation.value());
   const std::uint64_t unique = target.unique & ~kUniqueResend;
-  if (const auto waiting = workers_->take_queued(unique)) {  // it must not wait for a thread to end
-    Reply(mount_.device(), waiting->unique).error(EINTR);
-    return in_flight_->end(unique);
-  }
   if (in_flight_->interrupt(unique)) return;
   Reply(mount_.device(), request.unique).error(EAGAIN);
 }

@@ -111,6 +111,8 @@ class Session {
   void serve_counted(Request& request, Reply& reply);
   void log_slow(const Request& request, const Reply& reply, Nanoseconds took);
   void refuse_suspect(const Request& request, Reply& reply);
+  void note_begun(const Request& request);
+  void give_up(std::uint64_t unique);
   void interrupt(const Request& request);
 
   client::Vfs& vfs_;

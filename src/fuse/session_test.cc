@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -413,6 +414,38 @@ TEST_F(SessionTest, BlockedRequestsStarveNobodyAndSignalsEndThem) {
     EXPECT_EQ(result, 0);
   }
   EXPECT_LE(mounted.session->figures().most_threads, 4U);
+}
+
+TEST_F(SessionTest, ASignalThatIsCaughtCutsNoShortRequestShort) {
+  Mounted<BlockingVfs> mounted({}, kNoKeptPages);
+  mounted.vfs.blocking = false;
+  write_whole(mounted.path("slow"), std::string(4096, 's'));
+  mounted.vfs.blocking = true;
+  const auto reader = [&] {
+    const pid_t child = fork_without_descriptors();
+    if (child != 0) return child;
+    ::signal(SIGALRM, [](int) {});
+    const itimerval often{{0, 50'000}, {0, 50'000}};
+    ::setitimer(ITIMER_REAL, &often, nullptr);
+    const int file = ::open(mounted.path("slow").c_str(), O_RDONLY | O_DIRECT);
+    alignas(4096) static char memory[4096];
+    const bool whole = ::pread(file, memory, sizeof memory, 0) == sizeof memory;
+    ::_exit(whole ? 0 : errno == EINTR ? 4 : 3);
+  };
+  const auto outcome = [](pid_t child) {
+    int result = 0;
+    EXPECT_EQ(::waitpid(child, &result, 0), child);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : -1;
+  };
+  const pid_t soon = reader();
+  EXPECT_TRUE(comes([&] { return mounted.session->figures().in_flight == 1; }));
+  ::kill(soon, SIGSTOP);
+  ::kill(soon, SIGCONT);
+  std::this_thread::sleep_for(200ms);
+  mounted.vfs.blocking = false;
+  EXPECT_EQ(outcome(soon), 0);
+  mounted.vfs.blocking = true;
+  EXPECT_EQ(outcome(reader()), 4) << "nobody answers: after a while it counts";
 }
 
 TEST_F(SessionTest, OtherFilesAreServedWhileOneBlocks) {
