@@ -3,10 +3,8 @@
 // of the session's has that: one that ended with its session is passed over, and taken out of the
 // row by whoever changes that next.
 #include <algorithm>
-#include <set>
 
-#include "meta/locks/lock_list.h"
-#include "meta/members/member_rows.h"
+#include "meta/locks/living_locks.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
 
@@ -43,39 +41,6 @@ void put_lock(const FileLock& lock, pb::FileLock* out) {
   out->set_start(lock.start);
   out->set_end(lock.end);
   out->set_pid(lock.pid);
-}
-
-/// Of the session's side of an attachment: the epoch with which its locks live and end, which
-/// another process of the session takes over with them. 0: it has ended.
-Result<std::uint64_t> first_epoch(const std::optional<kv::Row>& attached_by) {
-  if (!attached_by) return 0;
-  const RowHeader header = SL_TRY(decode_header(attached_by->value, "attachment"));
-  return (header.flags & kAttachmentGone) != 0 ? 0 : header.epoch;
-}
-
-/// Locks of the row whose attachments are there still. An attachment that ended never comes back,
-/// so that one seen gone needs no guard; one seen alive is asked about again before it matters.
-Result<std::vector<FileLock>> living_locks(kv::Transaction& t, BranchId branch,
-                                           const std::optional<kv::Row>& row) {
-  std::vector<FileLock> locks;
-  if (!row) return locks;
-  LockRow decoded = SL_TRY(LockRow::decode(row->value));
-  std::set<SessionId> sessions;
-  for (const FileLock& lock : decoded.locks) sessions.insert(lock.of.session);
-  std::vector<std::string> keys;
-  for (const SessionId session : sessions) keys.push_back(attached_by_key(session, branch));
-  const Rows attachments = SL_TRY(t.get_many(keys));
-  std::set<std::pair<SessionId, std::uint64_t>> living;
-  std::size_t at = 0;
-  for (const SessionId session : sessions) {
-    const std::uint64_t first = SL_TRY(first_epoch(attachments[at++]));
-    if (first != 0) living.emplace(session, first);
-  }
-  std::copy_if(decoded.locks.begin(), decoded.locks.end(), std::back_inserter(locks),
-               [&](const FileLock& lock) {
-                 return living.contains({lock.of.session, lock.attachment_epoch});
-               });
-  return locks;
 }
 
 /// One attempt at a lock or unlock.
@@ -173,7 +138,7 @@ Status op_lock(Context& context, const Call&, const pb::LockRequest& request,
   }
   // As Linux: nobody looks for a circle of flocks.
   if (wanted.kind == LockKind::flock ||
-      context.lock_waits.block(waiter, attempt.blockers(), context.clock.boot()))
+      context.lock_waits.block(waiter, wanted.pid, attempt.blockers(), context.clock.boot()))
     return done;
   context.lock_waits.leave(waiter);
   return {Errc::deadlock, "its holder waits for a lock of the one that asks"};

@@ -11,26 +11,28 @@ Status LockWaits::enter(const Waiter& waiter, FileKey file, Nanoseconds now) {
     return {};
   }
   if (waits_.size() >= kMaxWaits) return {Errc::no_locks, "too many requests wait for locks"};
-  waits_.emplace(waiter, Wait{file, {}, now});
+  waits_.emplace(waiter, Wait{file, {}, now, 0});
   by_file_[file].insert(waiter);
   return {};
 }
 
-bool LockWaits::block(const Waiter& waiter, const std::vector<FileLock>& by, Nanoseconds now) {
+bool LockWaits::block(const Waiter& waiter, std::uint32_t pid, const std::vector<FileLock>& by,
+                      Nanoseconds now) {
   MutexLock lock(m_);
   const auto at = waits_.find(waiter);
   if (at == waits_.end()) return true;
   std::set<LockOwner> owners;
   for (const FileLock& one : by) owners.insert(one.of);
   std::vector<LockOwner> blockers(owners.begin(), owners.end());
-  if (leads_to(waiter.owner, blockers, now)) return false;
+  if (leads_to(waiter.owner, pid, blockers, now)) return false;
   at->second.blockers = std::move(blockers);
+  at->second.pid = pid;
   return true;
 }
 
 // A wait ends only when all its blockers have gone, so that any way back is one too many.
-bool LockWaits::leads_to(const LockOwner& target, const std::vector<LockOwner>& from,
-                         Nanoseconds now) const {
+bool LockWaits::leads_to(const LockOwner& target, std::uint32_t pid,
+                         const std::vector<LockOwner>& from, Nanoseconds now) const {
   std::vector<LockOwner> open = from;
   std::set<LockOwner> seen;
   while (!open.empty()) {
@@ -41,6 +43,8 @@ bool LockWaits::leads_to(const LockOwner& target, const std::vector<LockOwner>& 
     for (auto at = waits_.lower_bound({owner, 0}); at != waits_.end() && at->first.owner == owner;
          ++at) {
       if (now - at->second.asked > kForgotten) continue;
+      const bool same_process = at->second.pid == pid && owner.session == target.session;
+      if (pid != 0 && same_process && owner != target) continue;
       open.insert(open.end(), at->second.blockers.begin(), at->second.blockers.end());
     }
   }

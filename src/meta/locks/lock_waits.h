@@ -30,9 +30,11 @@ class LockWaits {
   /// From now on changes of the file's locks wake the session: before the locks are looked at, so
   /// that none is missed. no_locks: too many wait.
   Status enter(const Waiter& waiter, FileKey file, Nanoseconds now) SL_EXCLUDES(m_);
-  /// What it found in its way. False: one of these waits for it, perhaps through others.
-  bool block(const Waiter& waiter, const std::vector<FileLock>& by, Nanoseconds now)
-      SL_EXCLUDES(m_);
+  /// What it found in its way. False: one of these waits for it, perhaps through others. pid: of
+  /// the process that waits; 0: unknown. Another owner of the same process is a lock of an open
+  /// file (OFD), which a thread holds that is not the one that waits: no circle goes through it.
+  bool block(const Waiter& waiter, std::uint32_t pid, const std::vector<FileLock>& by,
+             Nanoseconds now) SL_EXCLUDES(m_);
   void leave(const Waiter& waiter) SL_EXCLUDES(m_);
 
   /// Locks of the file became fewer or weaker.
@@ -49,14 +51,15 @@ class LockWaits {
     FileKey file;
     std::vector<LockOwner> blockers;
     Nanoseconds asked{0};
+    std::uint32_t pid = 0;
   };
   using Waits = std::map<Waiter, Wait>;
 
   void wake(const Waiter& waiter, Wait& wait) SL_REQUIRES(m_);
   void forget_old(Nanoseconds now) SL_REQUIRES(m_);
   Waits::iterator erase(Waits::iterator at) SL_REQUIRES(m_);
-  bool leads_to(const LockOwner& target, const std::vector<LockOwner>& from, Nanoseconds now) const
-      SL_REQUIRES(m_);
+  bool leads_to(const LockOwner& target, std::uint32_t pid, const std::vector<LockOwner>& from,
+                Nanoseconds now) const SL_REQUIRES(m_);
 
   Mutex m_;
   CondVar woken_or_late_;

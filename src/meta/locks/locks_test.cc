@@ -350,5 +350,21 @@ TEST_F(Locks, ACircleOfThree) {
   EXPECT_EQ(b_.wait(file_, 3, 1), Errc::deadlock);
 }
 
+// Threads of one process, each with its own open file (OFD): who waits is not who holds.
+TEST_F(Locks, ACircleWithinAProcessIsNone) {
+  EXPECT_EQ(a_.lock(file_, 1, pb::FileLock::WRITE), Errc::ok);
+  EXPECT_EQ(a_.lock(other_, 2, pb::FileLock::WRITE), Errc::ok);
+  const auto wait = [&](std::uint64_t inode, std::uint64_t owner) {
+    pb::LockRequest waiting = a_.request(inode, owner, pb::FileLock::WRITE);
+    waiting.set_wait(1);
+    waiting.mutable_lock()->set_pid(77);
+    return a_.lock(waiting);
+  };
+  EXPECT_EQ(wait(other_, 1), Errc::would_block);
+  EXPECT_EQ(wait(file_, 2), Errc::would_block);
+  EXPECT_EQ(a_.lock(other_, 2, pb::FileLock::UNLOCK), Errc::ok);
+  EXPECT_EQ(wait(other_, 1), Errc::ok);
+}
+
 }  // namespace
 }  // namespace starlane::meta
