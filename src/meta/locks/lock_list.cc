@@ -44,6 +44,12 @@ Result<LockRow> LockRow::decode(std::string_view value) {
   return row;
 }
 
+bool well_ordered(const std::vector<FileLock>& locks) {
+  return std::ranges::adjacent_find(locks, [](const FileLock& one, const FileLock& next) {
+           return !in_order(one, next) || (one.same_owner(next) && one.overlaps(next));
+         }) == locks.end();
+}
+
 std::vector<FileLock> conflicts_of(const std::vector<FileLock>& locks, const FileLock& wanted) {
   std::vector<FileLock> found;
   if (wanted.type == LockType::unlock) return found;

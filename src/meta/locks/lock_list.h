@@ -59,6 +59,9 @@ struct LockRow {
   static Result<LockRow> decode(std::string_view value);
 };
 
+/// Whether they are in the row's order, and no two of one owner and kind overlap.
+bool well_ordered(const std::vector<FileLock>& locks);
+
 /// Every lock that stands in the way of `wanted`, the one that starts first in front.
 std::vector<FileLock> conflicts_of(const std::vector<FileLock>& locks, const FileLock& wanted);
 

@@ -5,6 +5,7 @@
 
 #include "meta/chunk.h"
 #include "meta/contents.h"
+#include "meta/locks/living_locks.h"
 #include "meta/nodes.h"
 
 namespace starlane::meta {
@@ -54,7 +55,7 @@ Result<FsckState> FsckState::decode(std::string_view cursor) {
   for (Usage* one : {&s.usage, &s.usage_before})
     decoder(one->bytes, one->inodes, one->held, one->trash_bytes, one->trash_inodes);
   s.position = decoder.text();
-  if (!decoder.done() || s.phase > FsckPhase::locate) {
+  if (!decoder.done() || s.phase > FsckPhase::locks) {
     return Status(Errc::invalid, "this cursor is not one that was given out");
   }
   return s;
@@ -134,8 +135,12 @@ Result<bool> FsckBranch::step(std::size_t limit) {
                   [&](const kv::Row& row) { return tell_reserved(row); }));
       return false;
     case FsckPhase::outcomes:
-      SL_TRY(each(Table::outcome, FsckPhase::usage,
+      SL_TRY(each(Table::outcome, FsckPhase::locks,
                   [&](const kv::Row& row) { return check_outcome(row); }));
+      return false;
+    case FsckPhase::locks:
+      SL_TRY(each(Table::lock, FsckPhase::usage,
+                  [&](const kv::Row& row) { return check_locks(row); }));
       return false;
     case FsckPhase::usage:
       return check_usage();
@@ -359,6 +364,29 @@ Status FsckBranch::check_outcome(const kv::Row& row) {
       "the outcome of request " + number(key.u64()) + " of session " + number(session.value);
   if (!OutcomeRow::decode(row.value).ok()) problem(what + " cannot be read");
   return check_session(session, what);
+}
+
+// Locks that have ended may outlive their file: they go with their session.
+Status FsckBranch::check_locks(const kv::Row& row) {
+  const InodeId inode{KeyReader(row.key).u64()};
+  const std::string what = "the locks of " + inode_text(inode);
+  const Result<LockRow> decoded = LockRow::decode(row.value);
+  if (!decoded.ok()) {
+    problem(what + " cannot be read");
+    return {};
+  }
+  if (decoded->locks.empty()) problem(what + " are none");
+  if (!well_ordered(decoded->locks)) problem(what + " are out of order, or overlap");
+  std::set<SessionId> sessions;
+  for (const FileLock& lock : decoded->locks) sessions.insert(lock.of.session);
+  for (const SessionId session : sessions)
+    SL_TRY(check_session(
+        session, "a lock of session " + number(session.value) + " on " + inode_text(inode)));
+  if (head_.state == BranchState::deleting || SL_TRY(t_.get(inode_key(s_.branch, inode))))
+    return {};
+  const std::vector<FileLock> living = SL_TRY(living_locks(t_, s_.branch, row));
+  if (!living.empty()) problem(what + " are held, but it does not exist");
+  return {};
 }
 
 // What a session left behind is removed while it is listed as dead, and then the listing.

@@ -29,6 +29,7 @@ enum class FsckPhase : std::uint8_t {
   outcomes = 11,  // R against sessions
   usage = 12,     // the branch's accumulators; whether names and links fit together at all
   locate = 13,    // they do not: which inodes it is
+  locks = 14,     // L against I and sessions; after the outcomes
 };
 
 /// Where a check is and what it has summed up: the cursor of fsck_references.
@@ -81,6 +82,7 @@ class FsckBranch {
   Status check_xattr(const kv::Row& row);
   Status check_pin(const kv::Row& row);
   Status check_outcome(const kv::Row& row);
+  Status check_locks(const kv::Row& row);
   Status check_session(SessionId session, const std::string& what);
 
   Status check_chunk(const kv::Row& row);

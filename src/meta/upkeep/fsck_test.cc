@@ -1,6 +1,7 @@
 #include <map>
 #include <set>
 
+#include "meta/locks/lock_list.h"
 #include "meta/members/fixture.h"
 #include "meta/members/flush_marks.h"
 #include "meta/rows.h"
@@ -204,6 +205,31 @@ TEST_F(Fsck, OutcomesAndReservationsOfASessionThatDoesNotExist) {
   expect_problem("the outcome of request 5 of session 77777 will never go");
   put(reserved_key(user.branch, SessionId{66'666}, 1'000'000), ReservedRow{{}, 2, 0, 1}.encode());
   expect_problem("the reservation of slices from 1000000 on by session 66666 will never go");
+}
+
+TEST_F(Fsck, LocksThatContradictEachOtherOrTheRest) {
+  const auto key = [&](std::uint64_t inode) { return lock_key(user.branch, InodeId{inode}); };
+  const SessionId session{user.session};
+  const LockOwner owner{session, 5};
+  const FileLock low{owner, user.epoch, 0, 9}, next{owner, user.epoch, 10, 19};
+  put(key(file), LockRow{{}, {low, next}}.encode());
+  EXPECT_EQ(site.check(), std::vector<std::string>());
+  const std::string locks = "the locks of inode " + std::to_string(file);
+  put(key(file), LockRow{{}, {next, low}}.encode());
+  expect_problem(locks + " are out of order");
+  put(key(file), LockRow{{}, {low, {owner, user.epoch, 9, 19}}}.encode());
+  expect_problem(locks + " are out of order, or overlap");
+  put(key(file), LockRow{}.encode());
+  expect_problem(locks + " are none");
+  put(key(file), "?");
+  expect_problem(locks + " cannot be read");
+  put(key(file), LockRow{{}, {{{SessionId{77'777}, 5}, 1}}}.encode());
+  expect_problem("a lock of session 77777 on inode " + std::to_string(file) + " will never go");
+  remove(key(file));
+  put(key(99'999), LockRow{{}, {{owner, user.epoch + 1}}}.encode());
+  EXPECT_EQ(site.check(), std::vector<std::string>()) << "it has ended, and goes with its session";
+  put(key(99'999), LockRow{{}, {{owner, user.epoch}}}.encode());
+  expect_problem("the locks of inode 99999 are held, but it does not exist");
 }
 
 TEST_F(Fsck, WhatWasCommittedShortlyBeforeACrashMayBeUnsynced) {
