@@ -15,12 +15,13 @@ import random
 import shutil
 import signal
 import socket
+import subprocess
 import time
 
 import pytest
 
 from conftest import BINARY, wait_until
-from local import link_followed
+from local import link_followed, outcome
 
 MIB = 1 << 20
 STATIC_NAMES = 2500
@@ -677,3 +678,24 @@ def test_a_mount_waits_for_a_server_that_is_away_when_its_daemon_is_killed(make_
         file.write(b", and more")
         os.fsync(file.fileno())
     assert (directory / "f").read_bytes() == b"acknowledged, and more"
+
+
+def test_a_failure_that_nobody_was_told_of_is_told_after_a_takeover(make_site):
+    site = make_site()
+    site.up()
+    path = site.volume() / "f"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.write(fd, b"before")
+    os.fsync(fd)
+    subprocess.run(["chattr", "+i", path], check=True)
+    os.pwrite(fd, b"refused", 100)  # the server has the last word, and says it in the background
+    wait_until(lambda: os.fstat(fd).st_blocks == 1 and os.fstat(fd).st_size == 6)
+    for told in ("EPERM", None):
+        daemon = daemon_of(site)
+        os.kill(daemon, signal.SIGKILL)
+        assert os.fstat(fd).st_size == 6
+        assert outcome(os.fsync, fd) == told
+        wait_until(lambda: daemon_of(site) != daemon)
+    assert outcome(os.close, fd) is None
+    subprocess.run(["chattr", "-i", path], check=True)
+    assert path.read_bytes() == b"before"

@@ -1,5 +1,7 @@
 """Quotas: write() itself says that a volume is full, nobody goes beyond, and what is held apart counts apart."""
 
+import concurrent.futures
+import itertools
 import os
 import shutil
 import threading
@@ -147,4 +149,31 @@ def test_a_killed_mount_gives_back_what_was_set_aside(make_site):
     wait_until(lambda: of_volume(site)["sessions"] == 1, seconds=60)
     wait_until(lambda: of_volume(site)["escrow_bytes"] == 0, seconds=60)
     assert fill(volume / "g")[0] == 63 * MIB
+    assert site.fsck()["problems"] == []
+
+
+def test_what_fails_for_want_of_room_takes_nothing_with_it(site):
+    """Several write one file until it is full: every write that was taken is there."""
+    volume = limited(site, "--bytes", "4MiB")
+    piece, writers = 24 << 10, 6
+    taken = [[] for _ in range(writers)]
+
+    def write(n: int):
+        fd, refused = os.open(volume / "f", os.O_RDWR | os.O_CREAT), 0
+        for i in itertools.count():
+            at, data = (i * writers + n) * piece, os.urandom(piece)
+            if outcome(os.pwrite, fd, data, at) == piece:
+                taken[n].append((at, data))
+            elif (refused := refused + 1) == 10:
+                break
+        assert outcome(os.fsync, fd) is None
+        os.close(fd)
+
+    with concurrent.futures.ThreadPoolExecutor(writers) as pool:
+        for done in [pool.submit(write, n) for n in range(writers)]:
+            done.result()
+    with open(volume / "f", "rb") as file:
+        for at, data in sum(taken, []):
+            assert os.pread(file.fileno(), piece, at) == data, at
+    assert sum(map(len, taken)) * piece <= of_volume(site)["live_bytes"] <= 4 * MIB
     assert site.fsck()["problems"] == []

@@ -23,7 +23,7 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
                  .meters = options.meters}),
         write_back_(meta, blocks_, attachments, requests, interrupts_, std::move(arena), *this,
                     {options.put_threads, options.commit_threads, options.dirty_age,
-                     options.durable_every, options.layout, options.taken_over}) {}
+                     options.durable_every, options.layout, options.taken_over, options.ledger}) {}
 
   ~LocalFileIo() override {
     arena_->keep_records();

@@ -11,6 +11,8 @@
 
 namespace starlane::client {
 
+class Ledger;
+
 struct FileIoOptions {
   std::uint64_t cache_bytes = 1_GiB;    // block cache; at least 4 MiB
   std::uint64_t arena_bytes = 256_MiB;  // dirty bytes; used when arena_fd is -1
@@ -24,6 +26,7 @@ struct FileIoOptions {
   std::uint32_t layout = 0;          // of new slices: copies (0: one)
   std::shared_ptr<Meters> meters = std::make_shared<Meters>();
   bool taken_over = false;  // an earlier process may have left commits that are not durable
+  Ledger* ledger = nullptr;  // for the next process; null: there is none
 };
 
 /// Everything that is passed by reference outlives the FileIo. Its destructor does not flush; call

@@ -86,6 +86,7 @@ class MountRole final : public Role {
     io.arena_bytes = options.dirty_bytes;
     io.arena_fd = estate.arena.get();
     io.taken_over = estate.left;
+    io.ledger = estate.ledger.get();
     io.fetch_threads = options.fetch_threads;
     io.meters = role->meters_;
     role->io_ = SL_TRY(client::make_file_io(

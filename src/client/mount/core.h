@@ -251,6 +251,7 @@ class MountCore final : public Vfs, private SessionListener {
   void restore_directories();
   void restore_unlinked();
   void restore_locks();
+  void restore_losses();
   void replay(const std::vector<BranchId>& broken);
   Status replay_extent(const ReplayedExtent& extent, const std::vector<BranchId>& broken);
 

@@ -4,6 +4,7 @@
 #include "client/mount/call.h"
 #include "client/open_flags.h"
 #include "client/takeover/records.h"
+#include "common/errno.h"
 #include "common/log.h"
 
 namespace starlane::client {
@@ -102,6 +103,7 @@ void MountCore::take_over() {
     if (const auto record = plain_of<MovedRecord>(entry.value))
       relooks_.told(static_cast<std::uint32_t>(entry.key.a), Nanoseconds(record->boot_ns));
   replay(views.broken);
+  restore_losses();  // behind the replay: a file that is known to be full takes no writes
   SL_LOG(info, "event=taken_over generation={} views={} broken={} files={} directories={} ms={}",
          options_.ledger->generation(), views.views, views.broken.size(), files_left_.size(),
          directories_left_.size(),
@@ -159,6 +161,18 @@ void MountCore::restore_unlinked() {
     const auto file = open_files_.find({BranchId(entry.key.a), InodeId(entry.key.b)});
     if (file)
       file->mark_unlinked(true);
+    else
+      options_.ledger->erase(entry.key);
+  }
+}
+
+/// Nobody was told of them; a file that is closed by now has nobody to tell.
+void MountCore::restore_losses() {
+  for (const Ledger::Entry& entry : options_.ledger->all(Ledger::Kind::lost)) {
+    const FileKey file{BranchId(entry.key.a), InodeId(entry.key.b)};
+    const auto record = plain_of<LostRecord>(entry.value);
+    if (record && open_files_.find(file))
+      io_.lost(file, Status(errc_of(record->error_number), "writes were lost before a takeover"));
     else
       options_.ledger->erase(entry.key);
   }

@@ -37,6 +37,7 @@ class Ledger {
     record_owner = 13,  // handle, owner: may have locked through it; of fcntl's locks
     flock_owner = 14,   // the same, of flock's
     suspect = 15,       // unique: sent again, and not answered since
+    lost = 16,          // branch, inode: bytes did not leave, and nobody was told of it yet
   };
   struct Key {
     Kind kind;

@@ -54,7 +54,7 @@ TEST(LedgerFormat, NumbersOfKindsStay) {
       {Kind::session, 1},       {Kind::mount, 2},        {Kind::view, 3},         {Kind::file, 4},
       {Kind::directory, 5},     {Kind::page, 6},         {Kind::unlinked, 7},     {Kind::append, 8},
       {Kind::moved, 9},         {Kind::backing, 10},     {Kind::cached_file, 11}, {Kind::copy, 12},
-      {Kind::record_owner, 13}, {Kind::flock_owner, 14}, {Kind::suspect, 15}};
+      {Kind::record_owner, 13}, {Kind::flock_owner, 14}, {Kind::suspect, 15},     {Kind::lost, 16}};
   for (const auto& [kind, number] : kinds) EXPECT_EQ(static_cast<int>(kind), number);
 }
 
@@ -71,6 +71,7 @@ TEST(LedgerFormat, GoldenBytesOfValues) {
   EXPECT_EQ(hex_of(LockRecord{4}), "0400000000000000");
   EXPECT_EQ(hex_of(SuspectRecord{5, 0}), "0500000000000000");
   EXPECT_EQ(hex_of(MovedRecord{6}), "0600000000000000");
+  EXPECT_EQ(hex_of(LostRecord{7, 0}), "0700000000000000");
   EXPECT_EQ(hex_of(CachedFileRecord{1, 2, 3, 0}), "0102030000000000");
   EXPECT_EQ(hex_of(CopyRecord{1, 2, 3}), "010000000000000002000000000000000300000000000000");
   ViewRecord view;

@@ -54,6 +54,13 @@ struct MovedRecord {
 };
 static_assert(sizeof(MovedRecord) == 8);
 
+/// Of a file whose bytes did not leave: what its next flush answers.
+struct LostRecord {
+  std::int32_t error_number = 0;  // an errno
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(LostRecord) == 8);
+
 /// The value as T; nothing when it is shorter. A longer one is a later build's.
 template <typename T>
 std::optional<T> plain_of(const std::vector<std::byte>& value) {

@@ -209,9 +209,43 @@ Status FakeMeta::commit(const Call&, const pb::CommitRequest& request, pb::Commi
   if (fenced_.contains(SessionId(request.on().session())))
     return Status(Errc::fenced, "session ended");
   SL_TRY(check_stored(request));
+  SL_TRY(take_room(request));
   SL_TRY(apply(request, reply));
   if (fault_after()) return Status(Errc::timeout, "fault: the answer is lost");
   return {};
+}
+
+Status FakeMeta::take_room(const pb::CommitRequest& request) {
+  const File& file = files_[key_of(request.on(), request.inode())];
+  const std::uint64_t bytes = request.length() - std::min(request.length(), file.length);
+  if (!limited_ || bytes == 0) return {};
+  if (bytes > room_ + escrow_) return Status(Errc::quota, "the volume is full");
+  const std::uint64_t set_aside = std::min(escrow_, bytes);
+  escrow_ -= set_aside;
+  room_ -= bytes - set_aside;
+  return {};
+}
+
+Status FakeMeta::escrow(const Call&, const pb::EscrowRequest& request, pb::EscrowReply* reply) {
+  if (before_escrow_) before_escrow_();
+  MutexLock lock(m_);
+  SL_TRY(fault_before());
+  const std::uint64_t back = std::min(escrow_, request.returned());
+  escrow_ -= back;
+  room_ += back;
+  const std::uint64_t more =
+      std::min(room_, request.wanted() - std::min(escrow_, request.wanted()));
+  escrow_ += more;
+  room_ -= more;
+  reply->set_limited(limited_);
+  reply->set_escrow(escrow_);
+  return {};
+}
+
+void FakeMeta::set_room(std::uint64_t bytes) {
+  MutexLock lock(m_);
+  limited_ = true;
+  room_ = bytes;
 }
 
 /// No commit may name what is not stored; a durable one what is not synced.

@@ -94,6 +94,7 @@ class FakeMeta final : public NoMeta {
                         pb::ReserveSlicesReply* reply) override;
   Status commit(const Call&, const pb::CommitRequest&, pb::CommitReply* reply) override;
   Status flush(const Call&, const pb::FlushRequest&, pb::Empty* reply) override;
+  Status escrow(const Call&, const pb::EscrowRequest&, pb::EscrowReply* reply) override;
 
   void set_faults(Faults faults);
   void set_targets(std::vector<pb::Target> targets);
@@ -101,6 +102,11 @@ class FakeMeta final : public NoMeta {
   void fence(SessionId session);
   /// Runs before each commit, without a lock.
   void before_commit(std::function<void()> hook) { before_commit_ = std::move(hook); }
+
+  /// From now on there is a quota, of which so much is left. Counted by the lengths of files.
+  void set_room(std::uint64_t bytes);
+  /// Runs before each call of escrow, without a lock.
+  void before_escrow(std::function<void()> hook) { before_escrow_ = std::move(hook); }
 
   using NoMeta::create;
   FileState create(FileKey file);
@@ -124,6 +130,7 @@ class FakeMeta final : public NoMeta {
   Status fault_before() SL_REQUIRES(m_);
   bool fault_after() SL_REQUIRES(m_);
   Status apply(const pb::CommitRequest& request, pb::CommitReply* reply) SL_REQUIRES(m_);
+  Status take_room(const pb::CommitRequest& request) SL_REQUIRES(m_);
   Status check_stored(const pb::CommitRequest& request) SL_REQUIRES(m_);
 
   FakeBlocks& blocks_;
@@ -138,7 +145,10 @@ class FakeMeta final : public NoMeta {
   std::uint64_t next_slice_ SL_GUARDED_BY(m_) = 64;
   std::uint64_t commits_ SL_GUARDED_BY(m_) = 0;
   std::uint64_t map_calls_ SL_GUARDED_BY(m_) = 0;
-  std::function<void()> before_commit_;
+  bool limited_ SL_GUARDED_BY(m_) = false;
+  std::uint64_t room_ SL_GUARDED_BY(m_) = 0;    // neither used nor set aside
+  std::uint64_t escrow_ SL_GUARDED_BY(m_) = 0;  // set aside
+  std::function<void()> before_commit_, before_escrow_;
 };
 
 class FakeAttachments final : public Attachments {

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <thread>
 
+#include "client/takeover/records.h"
 #include "client/write/arena.h"
 #include "client/write/replay.h"
 #include "client/write/rig.h"
@@ -359,6 +360,68 @@ TEST(FileIo, AFullStoreIsToldByTheFlush) {
   EXPECT_EQ(rig.io->flush(file, Safety::accepted).code(), Errc::no_space);
   rig.blocks->fail_puts({});
   ASSERT_TRUE(rig.write(file, 0, "x").ok());
+  EXPECT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+}
+
+TEST(FileIo, AWriteWithoutRoomFailsAloneBesideOthersOfItsFile) {
+  Rig rig;
+  rig.meta.set_room(100'000);
+  const FileKey file = rig.create(1);
+  const std::string first = noise(60'000, 1), beside = noise(30'000, 2), over = noise(50'000, 3);
+  ASSERT_TRUE(rig.write(file, 0, first).ok());
+  int asked = 0;
+  rig.meta.before_escrow([&] {  // another thread writes what there is room for
+    if (++asked == 2) {
+      EXPECT_TRUE(rig.write(file, 60'000, beside).ok());
+    }
+  });
+  EXPECT_EQ(rig.write(file, 90'000, noise(60'000, 4)).code(), Errc::quota);
+  EXPECT_GE(asked, 2);
+  EXPECT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  EXPECT_EQ(*rig.read(file, 0, 200'000), first + beside);
+  ASSERT_TRUE(rig.write(file, 20'000, over).ok()) << "over data it takes no room";
+  ASSERT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  EXPECT_EQ(*rig.read(file, 0, 200'000), first.substr(0, 20'000) + over + beside.substr(10'000));
+}
+
+TEST(FileIo, AWriteWithoutRoomMayLieInSeveralBlocksAndChunks) {
+  Rig rig;
+  const FileKey file = rig.create(1);
+  const std::uint64_t at = kChunkSize - 5'000'000;
+  const std::string bytes = noise(9'000'000, 2);
+  ASSERT_TRUE(rig.write(file, at + bytes.size(), "end").ok());
+  ASSERT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  rig.open(Rig::small());  // it has not heard of the quota
+  rig.meta.set_room(0);
+  ASSERT_TRUE(rig.write(file, at, bytes).ok());
+  EXPECT_FALSE(rig.io->dirty(file)) << "it is committed";
+  EXPECT_TRUE(*rig.read(file, at, 20'000'000) == bytes + "end");
+}
+
+TEST(FileIo, AFailureThatNobodyWasToldOfIsLeftToTheNextProcess) {
+  const UniqueFd memory = std::move(Ledger::create()).value();
+  auto ledger = std::move(Ledger::open(memory.get())).value();
+  FileIoOptions options = Rig::small();
+  options.ledger = ledger.get();
+  options.dirty_age = Milliseconds(1);
+  Rig rig(1, options);
+  const FileKey file = rig.create(1), told = rig.create(2);
+  rig.blocks->fail_puts(Status(Errc::no_space, "full"));
+  ASSERT_TRUE(rig.write(file, 0, noise(100'000, 1)).ok());
+  ASSERT_TRUE(rig.write(told, 0, noise(100'000, 2)).ok());
+  EXPECT_EQ(rig.io->flush(told, Safety::accepted).code(), Errc::no_space);
+  eventually([&] { return !rig.io->dirty(file); });  // it left by itself, in vain
+  rig.io.reset();
+  ledger = std::move(Ledger::open(memory.get())).value();
+  const auto left = ledger->all(Ledger::Kind::lost);
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].key, (Ledger::Key{Ledger::Kind::lost, 7, 1}));
+  EXPECT_EQ(plain_of<LostRecord>(left[0].value)->error_number, ENOSPC);
+  options.ledger = ledger.get();
+  rig.open(options);
+  rig.io->lost(file, Status(Errc::no_space, "as the ledger says"));
+  EXPECT_EQ(rig.io->flush(file, Safety::accepted).code(), Errc::no_space);
+  EXPECT_TRUE(ledger->all(Ledger::Kind::lost).empty()) << "told now";
   EXPECT_TRUE(rig.io->flush(file, Safety::accepted).ok());
 }
 

@@ -13,22 +13,6 @@ namespace {
 constexpr std::size_t kSlicesPerCommit = 256;
 constexpr int kStaleTries = 20;
 
-/// What a flush answers when bytes could not leave: what an application can act on, or io.
-Status for_application(const Status& status) {
-  switch (status.code()) {
-    case Errc::no_space:
-    case Errc::quota:
-    case Errc::file_too_large:
-    case Errc::read_only:
-    case Errc::not_permitted:
-      return status;
-    case Errc::fenced:
-      return Status(Errc::io, "writes were lost: the server had ended the session");
-    default:
-      return Status(Errc::io, "writes were lost: " + status.to_string());
-  }
-}
-
 void set_time(WallTime from, pb::Time* to) {
   to->set_seconds(from.seconds);
   to->set_nanoseconds(from.nanoseconds);
@@ -53,14 +37,27 @@ void set_slice(const PendingSlice& from, FileKey file, std::uint32_t layout, pb:
   }
 }
 
-/// Whether the server refused a commit before it began. After any other failure it may have
-/// happened, and a map may name its blocks: those that none names go with the session.
-bool nothing_happened(const Status& status) {
+}  // namespace
+
+Status WriteBack::for_application(const Status& status) {
+  switch (status.code()) {
+    case Errc::no_space:
+    case Errc::quota:
+    case Errc::file_too_large:
+    case Errc::read_only:
+    case Errc::not_permitted:
+      return status;
+    case Errc::fenced:
+      return Status(Errc::io, "writes were lost: the server had ended the session");
+    default:
+      return Status(Errc::io, "writes were lost: " + status.to_string());
+  }
+}
+
+bool WriteBack::nothing_happened(const Status& status) {
   return status.code() == Errc::quota || status.code() == Errc::file_too_large ||
          status.code() == Errc::too_big;
 }
-
-}  // namespace
 
 Status WriteBack::flush(FileKey key, Safety safety, Told told) {
   const auto file = files_.find(key);
@@ -119,7 +116,7 @@ std::uint64_t WriteBack::begin_flush(DirtyFile& file) {
 Status WriteBack::finish_flush(DirtyFile& file, std::uint64_t through, Safety safety, Told told) {
   commit_through(file, through, safety);
   MutexLock lock(file.m);
-  if (told == Told::once) return std::exchange(file.error, {});
+  if (told == Told::once) return take_failure(file);
   return file.error;
 }
 
@@ -169,7 +166,7 @@ std::vector<std::shared_ptr<PendingSlice>> WriteBack::gather(DirtyFile& file,
       ++i;
       continue;
     }
-    if (file.error.ok()) file.error = for_application(slice->failure);
+    fail(file, for_application(slice->failure));
     file.drop(slice);
     remove_blocks(*slice);
     file.changed.notify_all();
@@ -235,6 +232,7 @@ Status WriteBack::commit(const pb::CommitRequest& request, const Attachment& att
 /// After the outcome of a commit: what it named is no longer dirty.
 void WriteBack::settle(DirtyFile& file, const std::vector<std::shared_ptr<PendingSlice>>& slices,
                        const Status& status, const pb::CommitReply& reply) {
+  if (!status.ok()) fail(file, for_application(status));
   std::uint64_t bytes = 0;
   for (const auto& slice : slices) {
     if (slice->blocks != 0) bytes += slice->stored;
@@ -242,12 +240,9 @@ void WriteBack::settle(DirtyFile& file, const std::vector<std::shared_ptr<Pendin
     if (nothing_happened(status)) remove_blocks(*slice);
   }
   file.ready_bytes = file.slices.empty() ? 0 : file.ready_bytes - std::min(file.ready_bytes, bytes);
-  if (status.ok()) {
-    file.committed_length = reply.attributes().length();
-    if (!file.is_dirty()) file.kill_privileges = false;
-    return;
-  }
-  if (file.error.ok()) file.error = for_application(status);
+  if (!status.ok()) return;
+  file.committed_length = reply.attributes().length();
+  if (!file.is_dirty()) file.kill_privileges = false;
 }
 
 /// What is put is committed without a flush, so that its memory can be used again.

@@ -98,13 +98,16 @@ void WriteBack::job_done(DirtyFile& file, const PutJob& job, const Result<std::u
 }
 
 void WriteBack::remove_blocks(const PendingSlice& slice) {
-  if (!slice.id || slice.blocks == 0 || interrupts_.stopped()) return;
-  // Best effort, off the caller's path: a slice that is never committed goes with the session at
-  // the latest.
-  const BranchId owner = slice.owner;
-  static_cast<void>(commit_pool_.try_submit([this, owner, id = slice.id] {
+  if (slice.id && slice.blocks != 0) remove_blocks(slice.owner, slice.id);
+}
+
+/// Best effort, off the caller's path: a slice that is never committed goes with the session at the
+/// latest.
+void WriteBack::remove_blocks(BranchId owner, SliceId slice) {
+  if (interrupts_.stopped()) return;
+  static_cast<void>(commit_pool_.try_submit([this, owner, slice] {
     const Interrupts::Scope scope(interrupts_, 0);
-    blocks_.remove(owner, id, options_.layout, scope);
+    blocks_.remove(owner, slice, options_.layout, scope);
   }));
 }
 
@@ -116,9 +119,8 @@ void WriteBack::fenced(BranchId branch, const Attachment& attachment) {
     if (file->attachment != attachment || !file->is_dirty()) continue;
     while (file->committing) file->changed.wait(file->m);
     if (file->attachment != attachment || !file->is_dirty()) continue;
+    fail(*file, Status(Errc::io, "writes were lost: the server had ended the session"));
     file->drop_all();
-    if (file->error.ok())
-      file->error = Status(Errc::io, "writes were lost: the server had ended the session");
     file->changed.notify_all();
   }
 }

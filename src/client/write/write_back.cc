@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "client/blocks/patience.h"
+#include "client/takeover/records.h"
+#include "common/errno.h"
 
 namespace starlane::client {
 namespace {
@@ -52,15 +54,14 @@ Status WriteBack::write(const FileIo::Write& request) {
   const Attachment attachment = SL_TRY(attachments_.attachment(request.file.branch));
   const bool promised = promise_room(request, attachment);
   const auto file = files_.find_or_add(request.file);
-  const Status written = write_promised(*file, request, attachment);
+  // Perhaps it takes no room, over data: then the server has the last word.
+  Status written = promised ? write_promised(*file, request, attachment)
+                            : write_alone(*file, request, attachment);
   escrow_.published(request.file.branch, request.bytes.size());
-  if (!written.ok() || promised) return written;
-  // Perhaps it takes no room, over data: the server has the last word, and this call tells it.
-  return finish_flush(*file, begin_flush(*file), Safety::accepted, Told::once);
+  return written;
 }
 
-/// False: the quota has no room for these bytes. Nothing else is dirty in the branch then, so that
-/// what fails for want of room fails alone.
+/// False: the quota has no room for these bytes.
 bool WriteBack::promise_room(const FileIo::Write& request, const Attachment& attachment) {
   const BranchId branch = request.file.branch;
   const std::uint64_t bytes = request.bytes.size();
@@ -112,8 +113,8 @@ Status WriteBack::begin_write(DirtyFile& file, const FileIo::Write& request,
   MutexLock lock(file.m);
   while (file.committing && file.attachment != attachment) file.changed.wait(file.m);
   if (file.is_dirty() && file.attachment != attachment) {
+    fail(file, Status(Errc::io, "writes of an ended session were lost"));
     file.drop_all();
-    if (file.error.ok()) file.error = Status(Errc::io, "writes of an ended session were lost");
   }
   // A full store is told at once: more would only be lost as well.
   if (file.error.code() == Errc::no_space || file.error.code() == Errc::quota) return file.error;
@@ -241,7 +242,7 @@ void WriteBack::discard(FileKey key, std::uint64_t length) {
     while (file->committing) file->changed.wait(file->m);
     file->cut(length, unused);
     file->committed_length = std::min(file->committed_length, length);
-    if (length == 0) file->error = {};
+    if (length == 0) static_cast<void>(take_failure(*file));
     std::erase_if(unused,
                   [](const auto& slice) { return slice->in_flight != 0; });  // the last job does it
     file->changed.notify_all();
@@ -252,50 +253,23 @@ void WriteBack::discard(FileKey key, std::uint64_t length) {
 void WriteBack::lost(FileKey key, const Status& why) {
   const auto file = files_.find_or_add(key);
   MutexLock lock(file->m);
-  if (file->error.ok()) file->error = why;
+  fail(*file, why);
 }
 
-Result<std::uint64_t> WriteBack::append(const FileIo::Write& request, Safety safety) {
-  if (request.bytes.size() > kBlockSize)
-    return Status(Errc::invalid, "an append has at most 4 MiB");
-  // What this host wrote before comes first.
-  SL_TRY(flush(request.file, Safety::accepted));
-  const Attachment attachment = SL_TRY(attachments_.attachment(request.file.branch));
-  const Interrupts::Scope scope(interrupts_, 0);
-  const auto reserved = SL_TRY(ids_.take(request.file.branch, attachment, scope));
-  const BlockId block{request.file.branch, reserved.slice, 0};
-  const std::uint64_t epoch = SL_TRY(blocks_.put(
-      {block, options_.layout, attachment.session, attachment.epoch, {request.bytes}}, scope));
+// A failure stands in the ledger before the bytes that it is of are forgotten, until it is told.
 
-  const auto number = requests_.begin(request.unique);
-  pb::CommitRequest commit;
-  commit.mutable_on()->set_session(attachment.session.value);
-  commit.mutable_on()->set_branch(request.file.branch.value);
-  commit.mutable_on()->set_attachment_epoch(attachment.epoch);
-  commit.mutable_on()->set_request(number.value());
-  commit.set_inode(request.file.inode.value);
-  commit.set_append(true);
-  commit.set_kill_privileges(request.kill_privileges);
-  pb::NewSlice& slice = *commit.add_slices();
-  slice.set_batch(reserved.batch);
-  pb::SliceEntry& entry = *slice.mutable_entry();
-  entry.set_kind(pb::SliceEntry::DATA);
-  entry.set_length(static_cast<std::uint32_t>(request.bytes.size()));
-  entry.set_slice_length(entry.length());
-  entry.set_slice(reserved.slice.value);
-  entry.set_owner(request.file.branch.value);
-  entry.set_layout(options_.layout);
-  entry.set_placement_epoch(epoch);
-  pb::CommitReply reply;
-  const Status status = this->commit(commit, attachment, safety, &reply);
-  if (status.code() == Errc::fenced) {
-    fenced(request.file.branch, attachment);
-    return Status(Errc::io, "an append of an ended session was lost");
-  }
-  if (!status.ok()) return status;
-  // Where it went is the server's word: the map is read again.
-  listener_.committed(request.file, reply, {});
-  return reply.appended_at();
+void WriteBack::fail(DirtyFile& file, const Status& why) {
+  if (!file.error.ok()) return;
+  file.error = why;
+  if (options_.ledger == nullptr) return;
+  options_.ledger->note_plain({Ledger::Kind::lost, file.key.branch.value, file.key.inode.value},
+                              LostRecord{errno_of(why.code()), 0});
+}
+
+Status WriteBack::take_failure(DirtyFile& file) {
+  if (!file.error.ok() && options_.ledger != nullptr)
+    options_.ledger->erase({Ledger::Kind::lost, file.key.branch.value, file.key.inode.value});
+  return std::exchange(file.error, {});
 }
 
 }  // namespace starlane::client

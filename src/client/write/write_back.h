@@ -19,6 +19,8 @@
 
 namespace starlane::client {
 
+class Ledger;
+
 class WriteBack {
  public:
   struct Options {
@@ -28,6 +30,7 @@ class WriteBack {
     Milliseconds durable_every{1000};
     std::uint32_t layout = 0;  // of new slices
     bool taken_over = false;   // so nothing that was committed is known to be durable
+    Ledger* ledger = nullptr;  // where failures stand that nobody was told of yet
   };
   /// Hears of a commit before the dirty bytes are forgotten. No lock is held; must not flush or
   /// discard.
@@ -75,6 +78,11 @@ class WriteBack {
   std::uint64_t dirty_bytes_of(BranchId branch);
   Status write_promised(DirtyFile& file, const FileIo::Write& request,
                         const Attachment& attachment);
+  Status write_alone(DirtyFile& file, const FileIo::Write& request, const Attachment& attachment);
+  Result<pb::NewSlice> put_slice(FileKey file, ByteSpan bytes, const Attachment& attachment,
+                                 const Interrupts::Scope& scope);
+  Status commit_alone(DirtyFile& file, const pb::CommitRequest& request,
+                      const Attachment& attachment);
   Status begin_write(DirtyFile& file, const FileIo::Write& request, const Attachment& attachment);
   Status write_piece(DirtyFile& file, std::uint64_t offset, ByteSpan bytes, std::uint32_t flags);
   Status take_room(DirtyFile& file, std::uint64_t offset, std::uint64_t bytes,
@@ -91,6 +99,15 @@ class WriteBack {
   void note_slice(const PutJob& job);
   void job_done(DirtyFile& file, const PutJob& job, const Result<std::uint64_t>& outcome);
   void remove_blocks(const PendingSlice& slice);
+  void remove_blocks(BranchId owner, SliceId slice);
+
+  /// What a flush answers when bytes could not leave: what an application can act on, or io.
+  static Status for_application(const Status& status);
+  /// Whether the server refused a commit before it began. After any other failure it may have
+  /// happened, and a map may name its blocks: those that none names go with the session.
+  static bool nothing_happened(const Status& status);
+  void fail(DirtyFile& file, const Status& why) SL_REQUIRES(file.m);
+  Status take_failure(DirtyFile& file) SL_REQUIRES(file.m);
 
   std::uint64_t begin_flush(DirtyFile& file);
   Status finish_flush(DirtyFile& file, std::uint64_t through, Safety safety, Told told);
