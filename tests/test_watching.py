@@ -7,6 +7,7 @@ import mmap
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -382,3 +383,20 @@ def test_slow_operations_are_told_of_with_their_id(make_site):
     found = wait_until(lambda: re.search(r"event=slow_operation operation=FSYNC .* trace=([0-9a-f]{16})", log.read_text()))
     assert int(found[1], 16) != 0
     assert re.search(r"event=slow_call side=client of (store|meta)", log.read_text())  # whoever synced the store
+
+
+def test_metrics_say_what_the_trash_holds(site):
+    volume = site.volume()
+    site.run("trash", "keep", "work", "1h", "--min-age", "0s")
+    (volume / "d").mkdir()
+    for n in range(3):
+        (volume / f"d/{n}").write_bytes(bytes(100_000))
+    assert Metrics(site)("starlane_meta_trash_inodes") == 0
+    shutil.rmtree(volume / "d")
+    kept = Metrics(site)
+    assert kept("starlane_meta_trash_inodes") == 4
+    assert kept("starlane_meta_trash_bytes") == 300_000
+    site.run("trash", "empty", "work")
+    wait_until(lambda: Metrics(site)("starlane_meta_held_bytes") == 0)
+    emptied = Metrics(site)
+    assert emptied("starlane_meta_trash_bytes") == emptied("starlane_meta_trash_inodes") == 0

@@ -48,6 +48,9 @@ class Program {
   Status outcome_;
 };
 
+/// not_found, with the name, when there is none.
+Result<pb::Volume> volume_named(MetaService& meta, const std::string& name);
+
 // One for each file of commands.
 void add_running_commands(Program& program);  // up down mount umount meta store keeper
 void add_upgrade_command(Program& program);

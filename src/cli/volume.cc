@@ -102,10 +102,7 @@ Status list(Program& program) {
 
 Status show(Program& program, const Arguments& arguments) {
   const auto connection = SL_TRY(program.connect());
-  pb::VolumeRequest request;
-  request.set_name(arguments.name);
-  pb::Volume volume;
-  SL_TRY(connection->meta().volume_get({}, request, &volume));
+  const pb::Volume volume = SL_TRY(volume_named(connection->meta(), arguments.name));
   if (program.globals().json)
     std::printf("%s\n", to_json(volume).dump().c_str());
   else
@@ -145,6 +142,14 @@ Status remove(Program& program, const Arguments& arguments) {
 }
 
 }  // namespace
+
+Result<pb::Volume> volume_named(MetaService& meta, const std::string& name) {
+  pb::VolumeRequest request;
+  request.set_name(name);
+  pb::Volume volume;
+  SL_TRY(meta.volume_get({}, request, &volume));
+  return volume;
+}
 
 void add_volume_commands(Program& program) {
   auto arguments = std::make_shared<Arguments>();

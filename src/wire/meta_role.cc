@@ -64,6 +64,7 @@ class MetaRoleImpl final : public MetaRole {
     out.gauge("starlane_engine_device_bytes", "Bytes of the engine on its device",
               static_cast<double>(engine_->describe().bytes_on_device));
     if (const kv::Meters* meters = engine_->meters()) measure_engine(out, *meters);
+    measure_deleted(out);
   }
 
  private:
@@ -90,6 +91,24 @@ class MetaRoleImpl final : public MetaRole {
     if (now - *alone_since_ < kPatience || std::exchange(told_alone_, true)) return;
     SL_LOG(warn, "metadata is flushed without a store that is away target={}",
            left_out.front().value);
+  }
+
+  /// Of all volumes together: what was deleted and still takes space.
+  void measure_deleted(metrics::Exposition& out) {
+    pb::ListVolumesReply volumes;
+    if (!server_.volume_list({}, {}, &volumes).ok()) return;
+    std::uint64_t bytes = 0, inodes = 0, held = 0;
+    for (const pb::Volume& volume : volumes.volumes()) {
+      bytes += volume.trash_bytes();
+      inodes += volume.trash_inodes();
+      held += volume.held_bytes();
+    }
+    const auto gauge = [&](const char* name, const char* help, std::uint64_t value) {
+      out.gauge(name, help, static_cast<double>(value));
+    };
+    gauge("starlane_meta_trash_bytes", "Bytes of what is kept in the trash", bytes);
+    gauge("starlane_meta_trash_inodes", "Files and directories that are kept in the trash", inodes);
+    gauge("starlane_meta_held_bytes", "Bytes that are freed and not yet removed", held);
   }
 
   static void measure_engine(metrics::Exposition& out, const kv::Meters& meters) {

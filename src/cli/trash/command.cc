@@ -25,14 +25,6 @@ struct Arguments {
   std::optional<std::uint64_t> min_age_seconds;
 };
 
-Result<pb::Volume> volume_named(MetaService& meta, const std::string& name) {
-  pb::VolumeRequest request;
-  request.set_name(name);
-  pb::Volume volume;
-  SL_TRY(meta.volume_get({}, request, &volume));
-  return volume;
-}
-
 bool is_directory(const pb::Attributes& attributes) {
   return (attributes.mode() & kTypeMask) == kDirectory;
 }
