@@ -25,7 +25,7 @@ struct FileIoOptions {
   Milliseconds durable_every{1000};  // then made durable
   std::uint32_t layout = 0;          // of new slices: copies (0: one)
   std::shared_ptr<Meters> meters = std::make_shared<Meters>();
-  bool taken_over = false;  // an earlier process may have left commits that are not durable
+  bool taken_over = false;   // an earlier process may have left commits that are not durable
   Ledger* ledger = nullptr;  // for the next process; null: there is none
 };
 
