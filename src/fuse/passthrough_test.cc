@@ -163,8 +163,15 @@ std::shared_ptr<Bytes> content(std::uint64_t seed) {
   return bytes;
 }
 
+/// An open waits for its copy however slow the machine is today.
+client::NodeCacheOptions patient() {
+  client::NodeCacheOptions options;
+  options.wait_limit = options.stall_limit = 60s;
+  return options;
+}
+
 struct CachedMount {
-  explicit CachedMount(client::NodeCacheOptions options = {}, bool passthrough = true)
+  explicit CachedMount(client::NodeCacheOptions options = patient(), bool passthrough = true)
       : memory({.valid = 1s, .keep_cache = true}), bytes(content(1)) {
     options.passthrough = passthrough;
     cache = client::make_incarnations(io, options);
