@@ -1,7 +1,9 @@
 """starlane.torch against torch and safetensors themselves, on a mount: what they wrote we read, what we write they read."""
 
 import os
+import pathlib
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -120,21 +122,31 @@ def test_moe(work):
     assert_same(into, state)
 
 
+def counts(tensor):
+    """Whether it is 0, 1, 2…; looked at in pieces, which need little memory."""
+    return all(torch.equal(piece, torch.arange(at << 24, (at << 24) + len(piece))) for at, piece in enumerate(tensor.split(1 << 24)))
+
+
 @pytest.mark.slow
 def test_over_4_gib(work):
-    """zip64, both ways. The parts are compared by torch's own reader."""
-    state = {"first": torch.arange(560_000_000, dtype=torch.int64), "second": torch.arange(5)}
+    """zip64, both ways. Of the file's 4.3 GB there are three at a time: in the store, in the node cache, and as a tensor."""
+    available = int(re.search(r"MemAvailable: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) << 10
+    if available < 15 << 30:
+        pytest.skip(f"needs 15 GiB of memory, {available >> 30} are free")
+    state = {"first": torch.arange(537_000_000), "second": torch.arange(5)}
     st.save(state, work / "huge.pt")
+    del state
     theirs = torch.load(work / "huge.pt", mmap=True)
-    assert torch.equal(theirs["first"], state["first"]) and torch.equal(theirs["second"], state["second"])
+    assert counts(theirs["first"]) and counts(theirs["second"])
     del theirs
-    into = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+    into = {"first": torch.zeros(537_000_000, dtype=torch.int64), "second": torch.zeros(5, dtype=torch.int64)}
     st.load_into(into, work / "huge.pt")
-    assert torch.equal(into["first"], state["first"]) and torch.equal(into["second"], state["second"])
-    torch.save(state, work / "theirs.pt")
+    (work / "huge.pt").unlink()
+    assert counts(into["first"]) and counts(into["second"])
+    torch.save(into, work / "theirs.pt")
     del into
     got = st.load(work / "theirs.pt")
-    assert torch.equal(got["first"], state["first"]) and torch.equal(got["second"], state["second"])
+    assert counts(got["first"]) and counts(got["second"])
 
 
 # ---- What must not be loaded ----
@@ -403,16 +415,48 @@ def test_patch(work, saved, state):
     assert before == (torch.load, safetensors.safe_open, safetensors.torch.load_file)
 
 
-def test_fork_and_spawn(saved, python_env):
-    """Workers load for themselves, whatever the parent had done before."""
-    script = """
-import multiprocessing as mp, sys, torch, starlane.torch as st
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_workers(saved, python_env, tmp_path, how):
+    """They load for themselves, whatever the parent had done before."""
+    (tmp_path / "main.py").write_text("""
+import multiprocessing as mp, sys, starlane.torch as st
 def work(path): return float(st.load(path)["scalar"])
 if __name__ == "__main__":
     st.load(sys.argv[1])
-    print([mp.get_context(how).Pool(2).map(work, [sys.argv[1]] * 3) for how in ("fork",)])
+    with mp.get_context(sys.argv[2]).Pool(2) as pool:
+        print(pool.map(work, [sys.argv[1]] * 3))
+""")
+    done = subprocess.run([sys.executable, tmp_path / "main.py", saved, how], env=python_env, capture_output=True, text=True,
+                          timeout=300)
+    assert done.stdout == "[3.5, 3.5, 3.5]\n", done.stderr
+
+
+def test_ctrl_c_ends_a_load(work, python_env):
+    """In the middle of a file, with threads in flight: KeyboardInterrupt, at once, and the next load is whole."""
+    safetensors.torch.save_file({f"t{n}": torch.full((4_000_000,), float(n)) for n in range(20)}, work / "one.safetensors")
+    script = """
+import os, signal, sys, threading, starlane.torch as st
+from starlane.torch import _source
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
+path, reads, read = sys.argv[1], [], _source.FileSource.read_into
+def counted(self, *arguments):
+    reads.append(1)
+    if len(reads) == 5:
+        os.kill(os.getpid(), signal.SIGINT)
+    return read(self, *arguments)
+_source.FileSource.read_into = counted
+try:
+    st.load_file(path)
+    print("not interrupted")
+except KeyboardInterrupt:
+    begun = len(reads)
+    left = [thread for thread in threading.enumerate() if thread.name == "starlane-load"]
+    for thread in left:
+        thread.join(10)
+    print("interrupted", begun < 40, [thread.name for thread in left if thread.is_alive()])
+print(float(st.load_file(path)["t19"].sum()) == 19 * 4_000_000)
 """
-    assert run_python(script, python_env, str(saved)) == "[[3.5, 3.5, 3.5]]\n"
+    assert run_python(script, python_env, str(work / "one.safetensors")) == "interrupted True []\nTrue\n"
 
 
 def test_daemon_restarted_mid_load(own_site, state):
