@@ -137,6 +137,39 @@ def test_fastsafetensors_loads_from_the_mount(work):
         loader.close()
 
 
+def test_our_copier_in_fastsafetensors(work):
+    """Its own loader and tensors, our reads; and the reader alone, to a device that no CPU may touch."""
+    fast = pytest.importorskip("fastsafetensors")
+    torch = pytest.importorskip("torch")
+    safetensors = pytest.importorskip("safetensors.torch")
+    from starlane import devices
+    from starlane.fastsafetensors import Loader, Reader
+
+    torch.manual_seed(2)
+    files = {}
+    for number in range(2):
+        files[work / f"model-{number}.safetensors"] = {f"{number}.t{n}": torch.randn(3000, 70 + n).half() for n in range(20)}
+    for path, tensors in files.items():
+        safetensors.save_file(tensors, path)
+    loader = Loader(fast.SingleGroup(), "cpu")
+    loader.add_filenames({0: [str(path) for path in files]})
+    buffer = loader.copy_files_to_device()
+    try:
+        for tensors in files.values():
+            for name, tensor in tensors.items():
+                assert torch.equal(buffer.get_tensor(name), tensor)
+    finally:
+        buffer.close()
+        loader.close()
+    raw = next(iter(files)).read_bytes()
+    fake = devices.Fake()
+    address = fake.alloc(len(raw) - 1000)
+    assert Reader(fake).read_chunked(str(next(iter(files))), address, 1000, len(raw) - 1000) == len(raw) - 1000
+    assert fake.read(address, len(raw) - 1000) == raw[1000:]
+    with pytest.raises(ValueError, match="truncated"):
+        Reader(fake).read_chunked(str(next(iter(files))), address, 1001, len(raw) - 1000)
+
+
 def test_datapipes_list_open_and_read(site, tmp_path):
     """The article's pipe, over a symbolic link to a published tree."""
     datapipes = pytest.importorskip("torchdata.datapipes")
