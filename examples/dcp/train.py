@@ -49,7 +49,7 @@ if (latest / ".metadata").exists():
     if rank == 0:
         print(f"going on after step {first}", flush=True)
 
-saving = None
+saving, savers = None, dist.new_group(backend="gloo")  # a group of its own: saves and training talk at the same time
 for step in range(first + 1, options.steps + 1):
     batch = torch.randn(32, 64, generator=torch.Generator().manual_seed(step * ranks + rank)).to(device)
     loss = torch.nn.functional.mse_loss(model(batch), batch.cumsum(1).tanh())
@@ -61,7 +61,7 @@ for step in range(first + 1, options.steps + 1):
     if step % options.every == 0:
         if saving:
             saving.result()  # one at a time
-        saving = dcp.async_save(state(step), storage_writer=Writer(latest))  # training goes on meanwhile
+        saving = dcp.async_save(state(step), storage_writer=Writer(latest), process_group=savers)  # training goes on meanwhile
 if saving:
     saving.result()
 dist.destroy_process_group()

@@ -36,6 +36,7 @@ def test_dcp_goes_on_after_a_kill_as_if_nothing_had_been(work, python_env):
     wait_until((work / "killed/latest/.metadata").exists, seconds=600)
     time.sleep(1)  # into the saves that follow
     os.killpg(killed.pid, signal.SIGKILL)
+    subprocess.run(["pkill", "-KILL", "-f", f"{train} {work}/killed"])  # its ranks have sessions of their own
     killed.communicate()
     probe = torchrun(python_env, train, work / "killed", "--steps", "1")  # only says where it would go on
     at = int(re.search(r"going on after step (\d+)", finished(probe)[0])[1])
