@@ -97,7 +97,8 @@ def test_metrics_say_what_was_done(site):
     assert grown("starlane_client_meta_call_seconds_sum", call="make_directory") >= \
         grown("starlane_meta_call_seconds_sum", call="make_directory")
     assert after("starlane_store_free_bytes") > 0
-    assert after("starlane_client_dirty_limit_bytes") == 256 * MIB
+    limit = re.search(r"^# dirty = .(\d+)MiB.$", site.run("up", "--print-config").stdout, re.M)
+    assert after("starlane_client_dirty_limit_bytes") == int(limit[1]) * MIB
     for name in ("starlane_keeper_runs_total", "starlane_node_cache_budget_bytes", "starlane_rpc_workers",
                  "starlane_rpc_queued", "starlane_client_cache_lookups_total", "process_resident_memory_bytes"):
         assert after.has(name), name
