@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "common/errno.h"
 #include "common/log.h"
@@ -25,10 +26,11 @@ std::atomic_ref<std::uint32_t> state_of(LedgerRecord* record) {
 }
 
 const char* name_of(Ledger::Kind kind) {
-  static constexpr const char* kNames[] = {"",       "session",      "mount",       "view",
-                                           "file",   "directory",    "page",        "unlinked",
-                                           "append", "moved",        "backing",     "cached_file",
-                                           "copy",   "record_owner", "flock_owner", "suspect"};
+  static constexpr const char* kNames[] = {
+      "",     "session",      "mount",       "view",    "file",    "directory",
+      "page", "unlinked",     "append",      "moved",   "backing", "cached_file",
+      "copy", "record_owner", "flock_owner", "suspect", "lost"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Ledger::Kind::lost) + 1);
   return kNames[static_cast<std::size_t>(kind)];
 }
 
