@@ -40,12 +40,8 @@ Result<std::uint64_t> WriteBack::append(const FileIo::Write& request, Safety saf
   const Interrupts::Scope scope(interrupts_, 0);
   const pb::NewSlice slice = SL_TRY(put_slice(request.file, request.bytes, attachment, scope));
   const auto number = requests_.begin(request.unique);
-  pb::CommitRequest commit;
-  commit.mutable_on()->set_session(attachment.session.value);
-  commit.mutable_on()->set_branch(request.file.branch.value);
-  commit.mutable_on()->set_attachment_epoch(attachment.epoch);
+  pb::CommitRequest commit = commit_of(request.file, attachment);
   commit.mutable_on()->set_request(number.value());
-  commit.set_inode(request.file.inode.value);
   commit.set_append(true);
   commit.set_kill_privileges(request.kill_privileges);
   *commit.add_slices() = slice;
@@ -66,11 +62,7 @@ Status WriteBack::write_alone(DirtyFile& file, const FileIo::Write& request,
                               const Attachment& attachment) {
   SL_TRY(begin_write(file, request, attachment));
   commit_through(file, begin_flush(file), Safety::accepted);
-  pb::CommitRequest commit;
-  commit.mutable_on()->set_session(attachment.session.value);
-  commit.mutable_on()->set_branch(file.key.branch.value);
-  commit.mutable_on()->set_attachment_epoch(attachment.epoch);
-  commit.set_inode(file.key.inode.value);
+  pb::CommitRequest commit = commit_of(file.key, attachment);
   commit.set_length(request.offset + request.bytes.size());
   commit.set_kill_privileges(request.kill_privileges);
   const WallTime now = system_clock().wall();

@@ -59,6 +59,15 @@ bool WriteBack::nothing_happened(const Status& status) {
          status.code() == Errc::too_big;
 }
 
+pb::CommitRequest WriteBack::commit_of(FileKey file, const Attachment& attachment) {
+  pb::CommitRequest request;
+  request.mutable_on()->set_session(attachment.session.value);
+  request.mutable_on()->set_branch(file.branch.value);
+  request.mutable_on()->set_attachment_epoch(attachment.epoch);
+  request.set_inode(file.inode.value);
+  return request;
+}
+
 Status WriteBack::flush(FileKey key, Safety safety, Told told) {
   const auto file = files_.find(key);
   if (file) SL_TRY(finish_flush(*file, begin_flush(*file), safety, told));
@@ -177,11 +186,7 @@ std::vector<std::shared_ptr<PendingSlice>> WriteBack::gather(DirtyFile& file,
 pb::CommitRequest WriteBack::request_for(DirtyFile& file,
                                          const std::vector<std::shared_ptr<PendingSlice>>& slices) {
   const Attachment& attachment = slices.front()->attachment;
-  pb::CommitRequest request;
-  request.mutable_on()->set_session(attachment.session.value);
-  request.mutable_on()->set_branch(file.key.branch.value);
-  request.mutable_on()->set_attachment_epoch(attachment.epoch);
-  request.set_inode(file.key.inode.value);
+  pb::CommitRequest request = commit_of(file.key, attachment);
   std::uint64_t length = 0;
   for (const auto& slice : slices) {
     set_slice(*slice, file.key, options_.layout, request.add_slices());

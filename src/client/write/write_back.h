@@ -106,6 +106,8 @@ class WriteBack {
   /// Whether the server refused a commit before it began. After any other failure it may have
   /// happened, and a map may name its blocks: those that none names go with the session.
   static bool nothing_happened(const Status& status);
+  /// Of what file, and under what right: all that commits have in common.
+  static pb::CommitRequest commit_of(FileKey file, const Attachment& attachment);
   void fail(DirtyFile& file, const Status& why) SL_REQUIRES(file.m);
   Status take_failure(DirtyFile& file) SL_REQUIRES(file.m);
 
