@@ -233,7 +233,7 @@ TEST_F(PassthroughTest, ColdMapIsServedFromTheCopyAndFetchedOnce) {
 }
 
 TEST_F(PassthroughTest, ASecondProcessFaultsFewHugePages) {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer's own memory faults as well";
 #endif
   CachedMount mount;

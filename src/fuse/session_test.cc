@@ -67,18 +67,20 @@ class WaitingLocksVfs final : public ProbedVfs {
   using ProbedVfs::ProbedVfs;
 
   Status set_lock(const client::Caller&, client::Node, const client::LockRequest& l) override {
-    last = l;
-    return next;
+    const std::lock_guard lock(m_);
+    last_ = l;
+    return next_;
   }
   Result<client::FileLock> test_lock(const client::Caller&, client::Node,
                                      const client::LockRequest& l) override {
-    last = l;
-    return conflict;
+    const std::lock_guard lock(m_);
+    last_ = l;
+    return conflict_;
   }
   void await_lock(const client::Caller& c, client::Node, const client::LockRequest& l,
                   LockDone done) override {
     const std::lock_guard lock(m_);
-    last = l;
+    last_ = l;
     waiting_[c.unique] = std::move(done);
   }
   void interrupt(std::uint64_t unique) override {
@@ -92,9 +94,18 @@ class WaitingLocksVfs final : public ProbedVfs {
     return waiting_.size();
   }
 
-  client::LockRequest last;  // the test's thread and one request's
-  Status next;
-  client::FileLock conflict;
+  client::LockRequest last() {
+    const std::lock_guard lock(m_);
+    return last_;
+  }
+  void answer_next(const Status& next) {
+    const std::lock_guard lock(m_);
+    next_ = next;
+  }
+  void set_conflict(const client::FileLock& conflict) {
+    const std::lock_guard lock(m_);
+    conflict_ = conflict;
+  }
 
  private:
   std::uint64_t first() {
@@ -114,6 +125,9 @@ class WaitingLocksVfs final : public ProbedVfs {
   }
 
   std::mutex m_;
+  client::LockRequest last_;
+  Status next_;
+  client::FileLock conflict_;
   std::map<std::uint64_t, LockDone> waiting_;
 };
 
@@ -171,25 +185,25 @@ TEST_F(SessionTest, LocksAreAskedOfTheVfs) {
   lock.l_start = 10;
   lock.l_len = 5;
   EXPECT_EQ(::fcntl(file.get(), F_SETLK, &lock), 0);
-  EXPECT_EQ(mounted.vfs.last.lock.kind, client::LockKind::record);
-  EXPECT_EQ(mounted.vfs.last.lock.type, client::LockType::write);
-  EXPECT_EQ(mounted.vfs.last.lock.start, 10u);
-  EXPECT_EQ(mounted.vfs.last.lock.end, 14u);
-  EXPECT_EQ(mounted.vfs.last.lock.pid, static_cast<std::uint32_t>(::getpid()));
+  EXPECT_EQ(mounted.vfs.last().lock.kind, client::LockKind::record);
+  EXPECT_EQ(mounted.vfs.last().lock.type, client::LockType::write);
+  EXPECT_EQ(mounted.vfs.last().lock.start, 10u);
+  EXPECT_EQ(mounted.vfs.last().lock.end, 14u);
+  EXPECT_EQ(mounted.vfs.last().lock.pid, static_cast<std::uint32_t>(::getpid()));
   lock.l_len = 0;
   EXPECT_EQ(::fcntl(file.get(), F_OFD_SETLK, &(lock.l_pid = 0, lock)), 0);
-  EXPECT_EQ(mounted.vfs.last.lock.end, static_cast<std::uint64_t>(INT64_MAX));
-  mounted.vfs.conflict = {client::LockKind::record, client::LockType::read, 7, 9, 0};
+  EXPECT_EQ(mounted.vfs.last().lock.end, static_cast<std::uint64_t>(INT64_MAX));
+  mounted.vfs.set_conflict({client::LockKind::record, client::LockType::read, 7, 9, 0});
   EXPECT_EQ(::fcntl(file.get(), F_GETLK, &lock), 0);
   EXPECT_EQ(lock.l_type, F_RDLCK);
   EXPECT_EQ(lock.l_start, 7);
   EXPECT_EQ(lock.l_len, 3);
   for (const auto& [code, number] : std::map<Errc, int>{
            {Errc::would_block, EAGAIN}, {Errc::deadlock, EDEADLK}, {Errc::no_locks, ENOLCK}}) {
-    mounted.vfs.next = Status(code, "refused");
+    mounted.vfs.answer_next(Status(code, "refused"));
     EXPECT_EQ(::flock(file.get(), LOCK_EX | LOCK_NB), -1);
     EXPECT_EQ(errno, number);
-    EXPECT_EQ(mounted.vfs.last.lock.kind, client::LockKind::flock);
+    EXPECT_EQ(mounted.vfs.last().lock.kind, client::LockKind::flock);
   }
 }
 
