@@ -59,6 +59,7 @@ void add_volume_commands(Program& program);
 void add_trash_commands(Program& program);
 void add_scrub_command(Program& program);
 void add_dataset_commands(Program& program);
+void add_tree_mount_commands(Program& program, CLI::App& group);  // of `dataset`
 void add_warm_command(Program& program);
 void add_fsck_command(Program& program);
 void add_bench_command(Program& program);

@@ -238,6 +238,7 @@ void add_dataset_commands(Program& program) {
                         [&program, arguments] { return verify(program, *arguments); });
   with_name(command);
   with_workers(command);
+  add_tree_mount_commands(program, *group);
   with_name(program.add(*group, "delete", "Deletes a version that no volume shares", "",
                         [&program, arguments] { return remove(program, *arguments); }));
 }

@@ -84,6 +84,8 @@ void add_mount(CLI::App& command, const char* group, wire::MountOptions& options
   bytes("--node-cache", options.node_cache_bytes, "Memory for mapped files");
   bytes("--block-cache", options.block_cache_bytes, "Memory for blocks that were read");
   bytes("--dirty", options.dirty_bytes, "Memory for bytes that are not stored yet");
+  bytes("--tree-names", options.tree_names_bytes,
+        "Memory for the names of trees that the kernel serves (dataset mount)");
   command
       .add_option(
           "--access-log", options.access_log,

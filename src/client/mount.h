@@ -11,6 +11,7 @@
 #include "client/names/name_cache.h"
 #include "client/session/sessions.h"
 #include "client/vfs.h"
+#include "common/bytes.h"
 
 namespace starlane::client {
 
@@ -21,6 +22,7 @@ struct MountOptions {
   Nanoseconds missing_age =
       std::chrono::milliseconds(20);    // a name that is not there is asked for again after that
   std::uint32_t directory_page = 1024;  // entries of one call
+  std::uint64_t tree_names_bytes = 256_MiB;  // names of versions that the kernel mounts itself
   std::shared_ptr<Meters> meters = std::make_shared<Meters>();
 
   // For a mount that outlives its daemon (takeover/). What the one before left is taken up in

@@ -19,19 +19,21 @@ ContentHash hash_of(std::string_view text) {
 }
 
 TEST(TreeDigest, DependsOnWhatIsThereNotOnTheOrder) {
-  TreeDigest one, two, other_name, other_content, other_mode;
-  one.add("a", 0100644, 1, hash_of("x"));
-  one.add("b/c", 0100644, 1, hash_of("y"));
-  two.add("b/c", 0100644, 1, hash_of("y"));
-  two.add("a", 0100644, 1, hash_of("x"));
-  other_name.add("a", 0100644, 1, hash_of("x"));
-  other_name.add("b/d", 0100644, 1, hash_of("y"));
-  other_content.add("a", 0100644, 1, hash_of("z"));
-  other_content.add("b/c", 0100644, 1, hash_of("y"));
-  other_mode.add("a", 0100600, 1, hash_of("x"));
-  other_mode.add("b/c", 0100644, 1, hash_of("y"));
+  TreeDigest one, two, other_name, other_content, other_mode, other_xattr;
+  one.add("a", 0100644, 1, hash_of("x"), {});
+  one.add("b/c", 0100644, 1, hash_of("y"), {});
+  two.add("b/c", 0100644, 1, hash_of("y"), {});
+  two.add("a", 0100644, 1, hash_of("x"), {});
+  other_name.add("a", 0100644, 1, hash_of("x"), {});
+  other_name.add("b/d", 0100644, 1, hash_of("y"), {});
+  other_content.add("a", 0100644, 1, hash_of("z"), {});
+  other_content.add("b/c", 0100644, 1, hash_of("y"), {});
+  other_mode.add("a", 0100600, 1, hash_of("x"), {});
+  other_mode.add("b/c", 0100644, 1, hash_of("y"), {});
+  other_xattr.add("a", 0100644, 1, hash_of("x"), {{"user.k", "v"}});
+  other_xattr.add("b/c", 0100644, 1, hash_of("y"), {});
   EXPECT_EQ(one.finish(), two.finish());
-  for (const TreeDigest* other : {&other_name, &other_content, &other_mode})
+  for (const TreeDigest* other : {&other_name, &other_content, &other_mode, &other_xattr})
     EXPECT_NE(one.finish(), other->finish());
 }
 

@@ -4,6 +4,8 @@
 
 #include <deque>
 
+#include "client/names/attributes.h"
+
 namespace starlane::dataset {
 namespace {
 
@@ -73,6 +75,15 @@ Status ImageTree::truncate(InodeId inode) {
 }
 
 Status ImageTree::finish(InodeId inode, const SourceEntry& entry) {
+  for (const auto& [name, value] : entry.xattrs) {
+    pb::XattrRequest xattr;
+    *xattr.mutable_on() = SL_TRY(on());
+    xattr.set_inode(inode.value);
+    xattr.set_name(name);
+    xattr.set_value(value);
+    pb::Empty reply;
+    SL_TRY(image_.meta.set_xattr({}, xattr, &reply));
+  }
   pb::SetAttributesRequest request;
   *request.mutable_on() = SL_TRY(on());
   request.set_inode(inode.value);
@@ -97,6 +108,26 @@ Result<std::string> ImageTree::link_target(InodeId inode) {
   pb::XattrReply reply;
   SL_TRY(image_.meta.read_link({}, request, &reply));
   return reply.value();
+}
+
+Result<Xattrs> ImageTree::xattrs(const pb::Attributes& attributes) {
+  Xattrs xattrs;
+  if (!client::attributes_of(attributes).has_xattrs) return xattrs;
+  pb::NodeRequest request;
+  *request.mutable_on() = SL_TRY(on());
+  request.set_inode(attributes.inode());
+  pb::XattrReply names;
+  SL_TRY(image_.meta.list_xattrs({}, request, &names));
+  for (const std::string& name : names.names()) {
+    pb::XattrRequest xattr;
+    *xattr.mutable_on() = request.on();
+    xattr.set_inode(attributes.inode());
+    xattr.set_name(name);
+    pb::XattrReply reply;
+    SL_TRY(image_.meta.get_xattr({}, xattr, &reply));
+    xattrs[name] = std::move(*reply.mutable_value());
+  }
+  return xattrs;
 }
 
 Result<pb::ReadDirectoryReply> ImageTree::list(InodeId directory, const std::string& after) {

@@ -17,13 +17,14 @@ class ImageTree {
   Result<pb::Attributes> make(InodeId parent, const SourceEntry& entry,
                               const std::string& link_target);
   Result<pb::Attributes> attributes(InodeId inode);
-  /// Owner, permissions and time as the source has them. The last thing done to an entry: it marks
-  /// it complete.
+  /// Owner, permissions, extended attributes and time as the source has them. The last thing done
+  /// to an entry: it marks it complete.
   Status finish(InodeId inode, const SourceEntry& entry);
   Status truncate(InodeId inode);
   /// Whether an entry was finished as `entry` is now.
   static bool is_finished(const pb::Attributes& found, const SourceEntry& entry);
   Result<std::string> link_target(InodeId inode);
+  Result<Xattrs> xattrs(const pb::Attributes& attributes);
   /// One page of a directory, with attributes.
   Result<pb::ReadDirectoryReply> list(InodeId directory, const std::string& after);
   /// Visits every entry below the top, a directory before what is in it. Reads no file.

@@ -99,7 +99,7 @@ class Ingest {
       const pb::Attributes made = SL_TRY(tree_.make(parent, entry, ""));
       directories_[entry.path] = InodeId(made.inode());
       MutexLock lock(m_);
-      digest_.add(entry.path, entry.mode, 0, {});
+      digest_.add(entry.path, entry.mode, 0, {}, entry.xattrs);
     }
     return {};
   }
@@ -186,7 +186,7 @@ class Ingest {
 
   void note(const SourceEntry& entry, const ContentHash& hash) {
     MutexLock lock(m_);
-    digest_.add(entry.path, entry.mode, entry.length, hash);
+    digest_.add(entry.path, entry.mode, entry.length, hash, entry.xattrs);
   }
 
   const SourceTree& source_;
@@ -208,42 +208,41 @@ class Reading {
     SL_TRY(tree_.walk([this](const std::string& path, const pb::Attributes& attributes) {
       take(path, attributes);
     }));
-    SL_TRY(for_each(files_.size(), options_.workers,
-                    [this](std::size_t i) { return read_back(files_[i]).with(files_[i].path); }));
-    found_.files = files_.size();
+    SL_TRY(for_each(entries_.size(), options_.workers, [this](std::size_t i) {
+      return read_back(entries_[i]).with(entries_[i].path);
+    }));
     MutexLock lock(m_);
     found_.digest = digest_.finish();
     return found_;
   }
 
  private:
-  struct File {
+  struct Entry {
     std::string path;
     pb::Attributes attributes;
   };
 
   void take(const std::string& path, const pb::Attributes& attributes) {
-    if (!S_ISDIR(attributes.mode())) {
-      files_.push_back({path, attributes});
-      if (S_ISREG(attributes.mode())) found_.bytes += attributes.length();
-      return;
-    }
-    ++found_.directories;
-    MutexLock lock(m_);
-    digest_.add(path, attributes.mode(), 0, {});
+    entries_.push_back({path, attributes});
+    if (S_ISREG(attributes.mode())) found_.bytes += attributes.length();
+    S_ISDIR(attributes.mode()) ? ++found_.directories : ++found_.files;
   }
 
-  Status read_back(const File& file) {
-    const InodeId inode(file.attributes.inode());
-    ContentHash hash;
-    if (S_ISLNK(file.attributes.mode())) {
+  Status read_back(const Entry& entry) {
+    const pb::Attributes& attributes = entry.attributes;
+    const InodeId inode(attributes.inode());
+    ContentHash hash{};
+    std::uint64_t length = attributes.length();
+    if (S_ISLNK(attributes.mode())) {
       hash = hash_text(SL_TRY(tree_.link_target(inode)));
+    } else if (S_ISDIR(attributes.mode())) {
+      length = 0;
     } else {
-      const client::FileState state{file.attributes.version(), file.attributes.length()};
-      hash = SL_TRY(hash_stored(image_, inode, state, options_));
+      hash = SL_TRY(hash_stored(image_, inode, {attributes.version(), length}, options_));
     }
+    const Xattrs xattrs = SL_TRY(tree_.xattrs(attributes));
     MutexLock lock(m_);
-    digest_.add(file.path, file.attributes.mode(), file.attributes.length(), hash);
+    digest_.add(entry.path, attributes.mode(), length, hash, xattrs);
     return {};
   }
 
@@ -251,7 +250,7 @@ class Reading {
   ImageTree tree_;
   const PublishOptions& options_;
   Published found_;
-  std::vector<File> files_;
+  std::vector<Entry> entries_;
   Mutex m_;
   TreeDigest digest_ SL_GUARDED_BY(m_);
 };

@@ -1,15 +1,39 @@
 #include "dataset/source_tree.h"
 
+#include <linux/limits.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <string_view>
 
 #include "common/errno.h"
 
 namespace starlane::dataset {
 namespace fs = std::filesystem;
 namespace {
+
+bool published(std::string_view name) {
+  return name.starts_with("user.") || name.starts_with("system.posix_acl_") ||
+         name == "security.capability";
+}
+
+Result<Xattrs> xattrs_of(const fs::path& path) {
+  Xattrs xattrs;
+  std::string names(XATTR_LIST_MAX, '\0'), value(XATTR_SIZE_MAX, '\0');
+  const ssize_t all = ::llistxattr(path.c_str(), names.data(), names.size());
+  if (all < 0 && errno != ENOTSUP)
+    return system_error("cannot list the extended attributes of " + path.string(), errno);
+  for (const char* name = names.data(); name < names.data() + all; name += std::strlen(name) + 1) {
+    if (!published(name)) continue;
+    const ssize_t n = ::lgetxattr(path.c_str(), name, value.data(), value.size());
+    if (n < 0) return system_error("cannot read an extended attribute of " + path.string(), errno);
+    xattrs[name] = value.substr(0, static_cast<std::size_t>(n));
+  }
+  return xattrs;
+}
 
 Result<SourceEntry> describe(const fs::path& root, const fs::path& path) {
   struct stat st {};
@@ -24,6 +48,7 @@ Result<SourceEntry> describe(const fs::path& root, const fs::path& path) {
   entry.gid = st.st_gid;
   entry.length = static_cast<std::uint64_t>(st.st_size);
   entry.mtime = {st.st_mtim.tv_sec, static_cast<std::uint32_t>(st.st_mtim.tv_nsec)};
+  entry.xattrs = SL_TRY(xattrs_of(path));
   return entry;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,17 @@
 
 namespace starlane::dataset {
 
+/// Names and values: of users, access lists, capabilities; not what a local file system or security
+/// module keeps for itself.
+using Xattrs = std::map<std::string, std::string>;
+
 struct SourceEntry {
   std::string path;  // relative to the source
   std::uint32_t mode = 0;
   std::uint32_t uid = 0, gid = 0;
   std::uint64_t length = 0;
   WallTime mtime;
+  Xattrs xattrs;
 };
 
 struct SourceTree {

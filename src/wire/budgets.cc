@@ -22,6 +22,7 @@ Budgets budgets_for(const HostSize& host) {
           .node_cache_bytes = part(memory, 4, 64_MiB, UINT64_MAX),
           .block_cache_bytes = part(memory, 32, 64_MiB, 16_GiB),
           .dirty_bytes = part(memory, 64, 128_MiB, 1_GiB),
+          .tree_names_bytes = part(memory, 32, 64_MiB, 16_GiB),
           .workers = std::clamp<std::size_t>(4 * host.cores, 16, 256),
           .fetch_threads = std::clamp<std::size_t>(2 * host.cores, 8, 64)};
 }

@@ -14,6 +14,7 @@ struct Budgets {
   std::uint64_t node_cache_bytes = 0;
   std::uint64_t block_cache_bytes = 0;
   std::uint64_t dirty_bytes = 0;
+  std::uint64_t tree_names_bytes = 0;
   std::size_t workers = 0;  // calls that a server carries out at once
   std::size_t fetch_threads = 0;
 };

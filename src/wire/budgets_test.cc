@@ -8,7 +8,8 @@ namespace starlane::wire {
 namespace {
 
 std::uint64_t all(const Budgets& b) {
-  return b.meta_cache_bytes + b.node_cache_bytes + b.block_cache_bytes + b.dirty_bytes;
+  return b.meta_cache_bytes + b.node_cache_bytes + b.block_cache_bytes + b.dirty_bytes +
+         b.tree_names_bytes;
 }
 
 TEST(Budgets, FitSmallAndLargeMachines) {

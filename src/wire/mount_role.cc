@@ -107,6 +107,7 @@ class MountRole final : public Role {
     client::MountOptions names;
     names.meters = role->meters_;
     names.ledger = estate.ledger.get();
+    names.tree_names_bytes = options.tree_names_bytes;
     names.arena_left = estate.kept(fuse::HeldItem::arena);
     names.replayed = [&estate] {
       static_cast<void>(estate.held->keep(fuse::HeldItem::arena, estate.arena.get()));

@@ -45,6 +45,7 @@ struct MountOptions {
   std::uint64_t node_cache_bytes = own_budgets().node_cache_bytes;
   std::uint64_t block_cache_bytes = own_budgets().block_cache_bytes;
   std::uint64_t dirty_bytes = own_budgets().dirty_bytes;
+  std::uint64_t tree_names_bytes = own_budgets().tree_names_bytes;
   std::size_t fetch_threads = own_budgets().fetch_threads;
   std::string access_log;   // a file; empty: none
   Milliseconds slow{1000};  // operations and calls that take longer are logged; 0: none

@@ -37,6 +37,7 @@ Result<AttributesReply> MountCore::get_attributes(const Caller& caller, Node nod
     const Attributes attributes = SL_TRY(own_.attributes(node.inode));
     return AttributesReply{stat_of(kOwnView, attributes, std::nullopt), options_.names.shared_ttl};
   }
+  if (is_tree_file(node)) return tree_file_attributes(caller, node);
   View* view = SL_TRY(views_.at(node.slot));
   const Believed<Attributes> believed = SL_TRY(fetch(*view, node.inode, caller.unique));
   return attributes_reply(*view, node, believed.value, believed.valid);

@@ -22,6 +22,7 @@ Status check_locks(const FileHandle& handle) {
 
 Result<std::vector<Piece>> MountCore::read(const Caller& caller, std::uint64_t id,
                                            std::uint64_t offset, std::uint32_t length) {
+  if (is_tree_handle(id)) return read_tree_file(caller, id, offset, length);
   const std::shared_ptr<FileHandle> handle = SL_TRY(files_.at(id));
   SL_TRY(check_locks(*handle));
   const FileState state = SL_TRY(state_of(*handle, caller.unique));

@@ -23,6 +23,7 @@ MountCore::MountCore(Sessions& sessions, FileIo& io, Incarnations& incarnations,
                  [this](const Listing& listing) {
                    for (View* view : views_.retire(listing)) gone(view->branch());
                  }),
+      images_(options.tree_names_bytes),
       files_(options.ledger == nullptr ? 0 : options.ledger->generation()),
       directories_(options.ledger == nullptr ? 0 : options.ledger->generation()),
       held_locks_(options.ledger),

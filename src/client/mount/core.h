@@ -1,6 +1,7 @@
 // The Vfs: what the kernel asks, answered from views, names and handles, and by the metadata
 // service where they do not know. Any thread; no lock is held over a call. Its methods lie in one
-// file a noun: lookup, attributes, entries, opens, bytes, space, locks, directories, xattrs.
+// file a noun: lookup, attributes, entries, opens, bytes, space, locks, directories, xattrs,
+// and kernel_tree, which lets the kernel serve a published tree by itself.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/erofs/images.h"
 #include "client/handles/directory_handle.h"
 #include "client/handles/handles.h"
 #include "client/handles/holes.h"
@@ -225,6 +227,8 @@ class MountCore final : public Vfs, private SessionListener {
   void revalidate(FileHandle& handle, const Attributes& attributes);
 
   // ---- Directories (directories.cc) ----
+  Result<pb::ReadDirectoryReply> ask_page(View& view, InodeId directory, const std::string& after,
+                                          bool with_attributes, std::uint64_t unique);
   Result<ListedPage> list_view(DirectoryHandle& handle, const std::string& after,
                                bool with_attributes, std::uint64_t unique);
   Result<ListedPage> list_own(DirectoryHandle& handle, std::uint64_t unique);
@@ -232,6 +236,23 @@ class MountCore final : public Vfs, private SessionListener {
                 bool with_attributes, DirectoryFiller& filler);
   Result<bool> add_dots(DirectoryHandle& handle, std::uint64_t cookie, bool with_attributes,
                         std::uint64_t unique, DirectoryFiller& filler);
+
+  // ---- Trees that the kernel mounts (kernel_tree.cc) ----
+  static bool is_tree_file(Node node);
+  static bool is_tree_handle(std::uint64_t handle);
+  static std::uint16_t slot_of_tree(std::uint64_t handle);
+  /// Inode 0: no such file.
+  Result<EntryReply> lookup_tree_file(const Caller& caller, InodeId directory,
+                                      std::string_view name, const Listing& listing);
+  Result<AttributesReply> tree_file_attributes(const Caller& caller, Node node);
+  Result<OpenReply> open_tree_file(const Caller& caller, Node node, std::uint32_t flags);
+  Result<std::vector<Piece>> read_tree_file(const Caller& caller, std::uint64_t handle,
+                                            std::uint64_t offset, std::uint32_t length);
+  Result<erofs::Images::Made> tree_image(View& view, erofs::Images::Keep keep,
+                                         const Caller& caller);
+  Result<erofs::Images::Made> read_tree(View& view, const Caller& caller, std::uint64_t most_bytes);
+  Status read_rest(View& view, const Caller& caller, const Attributes& attributes,
+                   erofs::TreeNode& node);
 
   // ---- From one daemon to the next (takeover.cc) ----
   bool taken_over() const { return options_.ledger != nullptr && options_.ledger->taken_over(); }
@@ -272,6 +293,7 @@ class MountCore final : public Vfs, private SessionListener {
   Flights<NameKey, Found> lookups_;
   Relooks relooks_;
   OpenFiles open_files_;
+  erofs::Images images_;
   HandleTable<FileHandle> files_;
   HandleTable<DirectoryHandle> directories_;
   HeldLocks held_locks_;

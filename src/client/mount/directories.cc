@@ -98,17 +98,25 @@ bool MountCore::add_name(DirectoryHandle& handle, const ListedName& name, std::u
   return false;
 }
 
-Result<ListedPage> MountCore::list_view(DirectoryHandle& handle, const std::string& after,
-                                        bool with_attributes, std::uint64_t unique) {
-  View& view = *handle.view;
-  const NameCache::Question question = names_.ask();
+Result<pb::ReadDirectoryReply> MountCore::ask_page(View& view, InodeId directory,
+                                                   const std::string& after, bool with_attributes,
+                                                   std::uint64_t unique) {
   pb::ReadDirectoryRequest request;
-  request.set_inode(handle.node.inode.value);
+  request.set_inode(directory.value);
   request.set_after(after);
   request.set_limit(options_.directory_page);
   request.set_attributes(with_attributes);
   pb::ReadDirectoryReply reply;
   SL_TRY(node_status(call(view, &MetaService::read_directory, request, &reply, unique)));
+  return reply;
+}
+
+Result<ListedPage> MountCore::list_view(DirectoryHandle& handle, const std::string& after,
+                                        bool with_attributes, std::uint64_t unique) {
+  View& view = *handle.view;
+  const NameCache::Question question = names_.ask();
+  pb::ReadDirectoryReply reply =
+      SL_TRY(ask_page(view, handle.node.inode, after, with_attributes, unique));
   ListedPage page;
   page.end = reply.end();
   page.names.reserve(static_cast<std::size_t>(reply.entries_size()));

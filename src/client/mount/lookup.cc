@@ -23,7 +23,7 @@ Result<EntryReply> MountCore::lookup(const Caller& caller, Node parent, std::str
 }
 
 void MountCore::forget(Node node, std::uint64_t lookups) {
-  if (node.slot == 0 || !nodes_.forget(node, lookups)) return;
+  if (node.slot == 0 || is_tree_file(node) || !nodes_.forget(node, lookups)) return;
   if (const View* view = views_.known(node.slot))
     incarnations_.forget(view->file(node.inode), node);
 }
@@ -39,7 +39,7 @@ Result<EntryReply> MountCore::lookup_own(const Caller& caller, InodeId directory
     listing = SL_TRY(catalogue_.listing(options_.missing_age, caller.unique));
     entry = own_.find(directory, name, *listing);
   }
-  if (!entry) return EntryReply{};  // and not remembered
+  if (!entry) return lookup_tree_file(caller, directory, name, *listing);
   return own_entry(caller, *entry);
 }
 

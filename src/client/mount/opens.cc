@@ -77,6 +77,7 @@ Result<Attributes> MountCore::gate_call(View& view, Node node, std::uint32_t fla
 
 Result<OpenReply> MountCore::open(const Caller& caller, Node node, std::uint32_t flags) {
   if (node.slot == 0) return {Errc::is_directory, "a directory"};
+  if (is_tree_file(node)) return open_tree_file(caller, node, flags);
   View* view = SL_TRY(views_.at(node.slot));
   if (view->frozen() && (writes(flags) || (flags & O_TRUNC) != 0))
     return {Errc::read_only, "a published data set cannot be changed"};
@@ -251,6 +252,7 @@ void MountCore::close_counted(OpenFile& file, bool writer) {
 }
 
 void MountCore::release(const Caller& caller, std::uint64_t id) {
+  if (is_tree_handle(id)) return images_.closed(slot_of_tree(id));
   const auto handle = files_.take(id);
   if (!handle) return;
   for (const HeldLocks::Key& key : held_locks_.through(id)) unlock_all(caller, handle, key);
