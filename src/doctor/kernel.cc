@@ -135,6 +135,15 @@ void check_fuse_limits(const Host& host, Checks& out) {
                    pages ? std::to_string(*pages) + " pages a request" : "the kernel's own", ""});
 }
 
+void check_erofs(const Host& host, Checks& out) {
+  const std::string known = host.text("proc/filesystems").value_or("");
+  const bool there = known.find("\terofs\n") != std::string::npos;
+  out.push_back({kTopic, "erofs", Verdict::ok,
+                 there ? "the kernel can serve a published version by itself (dataset mount)"
+                       : "not loaded; `dataset mount` loads it where this kernel has it",
+                 ""});
+}
+
 }  // namespace
 
 void check_kernel(const Host& host, const Options& options, Checks& out) {
@@ -144,6 +153,7 @@ void check_kernel(const Host& host, const Options& options, Checks& out) {
     check_unprivileged(host, out);
   }
   check_fuse_limits(host, out);
+  check_erofs(host, out);
   if (options.try_mount) check_offer(out);
 }
 

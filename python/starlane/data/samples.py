@@ -14,6 +14,7 @@ from starlane.data.order import Order
 from starlane.data.units import Unit, Units
 
 STATE_FORMAT = 1
+SMALL = 1 << 20  # bytes: so much is read by one task, where that is several units
 
 
 class Samples(IterableDataset[Any]):
@@ -71,19 +72,32 @@ class Samples(IterableDataset[Any]):
         self._shard, self._position, self._start = shard, self._start, 0
         order = Order(len(self.units), self.seed, self.epoch, self.shuffle, *shard)
         with ThreadPoolExecutor(self.readers, thread_name_prefix="starlane-data") as pool:
-            coming: deque[Future[Any]] = deque()
+            coming: deque[Future[list[Any]]] = deque()
             try:
                 upcoming = self._position
                 while self._position < len(order):
-                    while upcoming < len(order) and len(coming) < self.ahead:
-                        coming.append(pool.submit(self._read, self.units[order[upcoming]]))
-                        upcoming += 1
-                    value = coming.popleft().result()
-                    self._position += 1
-                    yield value
+                    while upcoming < len(order) and upcoming - self._position < self.ahead:
+                        group = self._group(order, upcoming)
+                        coming.append(pool.submit(self._read, group))
+                        upcoming += len(group)
+                    for value in coming.popleft().result():
+                        self._position += 1
+                        yield value
             finally:
                 for waiting in coming:
                     waiting.cancel()
+
+    def _group(self, order: Order, begin: int) -> list[Unit]:
+        """What one task reads: a unit, or several small ones, for handing a task over costs as much as reading a small file."""
+        group: list[Unit] = []
+        size = 0
+        for number in range(begin, min(len(order), begin + max(1, self.ahead // self.readers))):
+            unit = self.units[order[number]]
+            size += sum(part.length for part in unit.parts)
+            if group and size > SMALL:
+                break
+            group.append(unit)
+        return group
 
     def state_dict(self) -> dict[str, Any]:
         """Where this process's iteration stands. It names the version, so that it is not resumed on another one."""
@@ -105,11 +119,12 @@ class Samples(IterableDataset[Any]):
         self._start = self._position = state["position"]
         self._shard = (state["shard"][0], state["shard"][1])
 
-    def _read(self, unit: Unit) -> Any:
-        return self.units.decode(unit, [self._bytes_of(part.path, part.offset, part.length) for part in unit.parts])
+    def _read(self, group: list[Unit]) -> list[Any]:
+        return [self.units.decode(unit, [self._bytes_of(part.path, part.offset, part.length) for part in unit.parts])
+                for unit in group]
 
     def _bytes_of(self, path: str, offset: int, length: int) -> bytes:
-        descriptor = os.open(self.units.root / path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(os.path.join(self.units.root, path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = os.pread(descriptor, length, offset)
             while len(data) < length:  # a read may end early, at a signal or at 2 GiB
