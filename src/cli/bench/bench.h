@@ -79,7 +79,7 @@ struct Line {
 };
 const std::vector<Line>& all_lines();
 
-// By file: lines_bytes.cc, lines_checkpoint.cc, lines_names.cc, lines_copy.cc.
+// By file: lines_bytes.cc, lines_checkpoint.cc, lines_stall.cc, lines_names.cc, lines_copy.cc.
 Status line_write(Bench& bench, const std::string& name);
 Status line_read(Bench& bench, const std::string& name);
 Status line_read_threads(Bench& bench, const std::string& name);
@@ -90,6 +90,7 @@ Status line_map_forward(Bench& bench, const std::string& name);
 Status line_map_torch(Bench& bench, const std::string& name);
 Status line_second_process(Bench& bench, const std::string& name);
 Status line_eight_processes(Bench& bench, const std::string& name);
+Status line_stall(Bench& bench, const std::string& name);
 Status line_names(Bench& bench, const std::string& name);
 Status line_copy(Bench& bench, const std::string& name);
 Status line_copy_small(Bench& bench, const std::string& name);

@@ -125,19 +125,21 @@ Result<double> write_file(const WritePlan& plan) {
 }
 
 Result<double> random_reads(const RandomPlan& plan) {
-  const UniqueFd fd = SL_TRY(open_for_reading(plan.file, 0));
+  const UniqueFd fd = SL_TRY(open_for_reading(plan.file, plan.direct ? O_DIRECT : 0));
   const std::uint64_t pages = SL_TRY(length_of(fd)) / kPage;
   if (pages == 0) return Status(Errc::invalid, plan.file.string() + " is shorter than a page");
-  Rng rng(plan.seed);
-  std::byte room[kPage];
-  const Result<double> seconds = timed([&]() -> Status {
-    for (std::size_t i = 0; i < plan.reads; ++i) {
-      const std::uint64_t at = rng.below(pages) * kPage;
-      if (::pread(fd.get(), room, kPage, static_cast<off_t>(at)) != static_cast<ssize_t>(kPage))
-        return system_error("read", errno);
-      SL_TRY(check_stamps(plan.seed, at, room));
-    }
-    return {};
+  const Result<double> seconds = timed([&] {
+    return in_threads(plan.threads, [&](std::size_t thread) -> Status {
+      Rng rng(plan.seed + thread);
+      alignas(kPage) std::byte room[kPage];
+      for (std::size_t i = thread; i < plan.reads; i += plan.threads) {
+        const std::uint64_t at = rng.below(pages) * kPage;
+        if (::pread(fd.get(), room, kPage, static_cast<off_t>(at)) != static_cast<ssize_t>(kPage))
+          return system_error("read", errno);
+        SL_TRY(check_stamps(plan.seed, at, room));
+      }
+      return {};
+    });
   });
   return per_second(static_cast<double>(plan.reads), seconds);
 }

@@ -43,6 +43,8 @@ struct RandomPlan {
   std::filesystem::path file;
   std::uint64_t seed = 0;
   std::size_t reads = 0;
+  std::size_t threads = 1;
+  bool direct = false;  // O_DIRECT
 };
 Result<double> random_reads(const RandomPlan& plan);
 

@@ -168,35 +168,61 @@ Status line_read_files(Bench& bench, const std::string& name) {
   return read_rows(bench, pattern, row);
 }
 
+namespace {
+
+/// Where a read ends: in the page cache or the node cache, or, with O_DIRECT, in the daemon.
+struct RandomCase {
+  const Mode* mode;
+  std::size_t threads;
+  bool direct;
+};
+
+Status random_row(Bench& bench, const std::string& name, const RandomCase& one,
+                  std::uint64_t length) {
+  Row row;
+  row.line = name;
+  row.what = std::string("4 KiB reads at random, warm file") +
+             (one.direct ? ", from the daemon" : "") + ", " + std::to_string(one.threads) +
+             " at a time";
+  row.how = one.mode->name;
+  row.unit = Unit::per_second;
+  row.against = one.direct ? "the same by FUSE from memory" : "the local file";
+  row.bar = {Bar::Of::ratio_at_least, one.direct ? 0.7 : 0.9};
+  SL_TRY(bench.site.cold(*one.mode));
+  if (one.direct) SL_TRY(bench.ceiling.cold({{"random", bench.local_file(), 0, length}}));
+  const MemoryAtHand memory(bench.size());
+  for (int pass = 0; pass < 2; ++pass) {
+    [[maybe_unused]] const double warming =
+        SL_TRY(read_files({.files = {bench.file("random")}, .seeds = {Bench::kSeed}}));
+  }
+  RandomPlan here{bench.file("random"), Bench::kSeed, 100'000, one.threads, one.direct};
+  RandomPlan there = here;
+  there.file = one.direct ? bench.ceiling.mount() / "random" : bench.local_file();
+  for (std::size_t round = 0; round < bench.runs(); ++round) {
+    bench.say(row, round);
+    const double ceiling = SL_TRY(random_reads(there));
+    const double value = SL_TRY(random_reads(here));
+    row.ceilings.push_back(ceiling);
+    row.values.push_back(value);
+  }
+  SL_TRY(bench.ceiling.stop());
+  bench.add(std::move(row));
+  return {};
+}
+
+}  // namespace
+
 Status line_random(Bench& bench, const std::string& name) {
   const std::uint64_t length = bench.size() / kFiles;
-  constexpr std::size_t kReads = 100'000;
+  const std::uint64_t hot = std::min<std::uint64_t>(length, 64_MiB);  // the block cache holds it
   SL_TRY(bench.need_local(length));
   SL_TRY(bench.need_files({{"random", length}}));
-  for (const Mode* mode : {&kTogether, &kTogetherCached}) {
-    Row row;
-    row.line = name;
-    row.what = "4 KiB reads at random, warm file";
-    row.how = mode->name;
-    row.unit = Unit::per_second;
-    row.against = "the local file";
-    SL_TRY(bench.site.cold(*mode));
-    const MemoryAtHand memory(bench.size());
-    for (int pass = 0; pass < 2; ++pass) {
-      [[maybe_unused]] const double warming =
-          SL_TRY(read_files({.files = {bench.file("random")}, .seeds = {Bench::kSeed}}));
-    }
-    for (std::size_t round = 0; round < bench.runs(); ++round) {
-      bench.say(row, round);
-      const RandomPlan local{bench.local_file(), Bench::kSeed, kReads};
-      const RandomPlan here{bench.file("random"), Bench::kSeed, kReads};
-      const double ceiling = SL_TRY(random_reads(local));
-      const double value = SL_TRY(random_reads(here));
-      row.ceilings.push_back(ceiling);
-      row.values.push_back(value);
-    }
-    bench.add(std::move(row));
-  }
+  for (const std::size_t threads : {1, 16})
+    for (const Mode* mode : {&kTogether, &kTogetherCached})
+      SL_TRY(random_row(bench, name, {mode, threads, false}, length));
+  SL_TRY(bench.need_files({{"random", hot}}));
+  for (const std::size_t threads : {1, 16})
+    SL_TRY(random_row(bench, name, {&kTogetherCached, threads, true}, hot));
   return {};
 }
 

@@ -38,14 +38,15 @@ std::string shown(Unit unit, double value) {
     case Unit::ratio:
       return format("%.2f x", value);
     case Unit::cpu_seconds:
+    case Unit::seconds:
       return format("%.3f s", value);
   }
   return "";
 }
 
 const char* name_of(Unit unit) {
-  static constexpr const char* kNames[] = {"bytes/s", "1/s",   "count",
-                                           "percent", "ratio", "cpu seconds/GB"};
+  static constexpr const char* kNames[] = {"bytes/s",        "1/s", "count", "percent", "ratio",
+                                           "cpu seconds/GB", "s"};
   return kNames[static_cast<int>(unit)];
 }
 

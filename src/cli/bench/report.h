@@ -9,7 +9,15 @@
 
 namespace starlane::cli::bench {
 
-enum class Unit : std::uint8_t { bytes_per_second, per_second, count, percent, ratio, cpu_seconds };
+enum class Unit : std::uint8_t {
+  bytes_per_second,
+  per_second,
+  count,
+  percent,
+  ratio,
+  cpu_seconds,
+  seconds
+};
 
 /// What a row should reach, where that is said: of its ratio, or of the value itself.
 struct Bar {
