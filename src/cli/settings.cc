@@ -93,6 +93,12 @@ void add_mount(CLI::App& command, const char* group, wire::MountOptions& options
       ->group(group);
   command
       .add_flag_callback(
+          "--no-quick-wake", [&options] { options.quick_wake = false; },
+          "Let processors sleep deeply while requests come fast: saves power, small ones take "
+          "longer")
+      ->group(group);
+  command
+      .add_flag_callback(
           "--no-hold", [&options] { options.hold = false; },
           "No holder: the mount ends with its process")
       ->group(group);

@@ -164,8 +164,27 @@ void Session::start_serving() {
     const auto request = decode_header(bytes);
     if (request.ok()) note_begun(request.value());
   };
+  start_quick_wake();
   workers_ = std::make_unique<Workers>(options, std::move(handlers));
   workers_->start();
+}
+
+void Session::start_quick_wake() {
+  if (!options_.quick_wake) return;
+  const Result<std::int32_t> latency = wanted_wake_latency_us();
+  if (!latency.ok()) {
+    no_quick_wake_ = latency.status().text();
+    return;
+  }
+  auto started = QuickWake::start({.latency_us = *latency}, requests_);
+  if (started.ok())
+    quick_wake_ = std::move(started.value());
+  else
+    no_quick_wake_ = started.status().text();
+}
+
+std::string Session::quick_wake() const {
+  return quick_wake_ ? "on, while requests come fast" : "off: " + no_quick_wake_;
 }
 
 Status Session::answer_init(ByteSpan bytes) {
@@ -232,7 +251,8 @@ void Session::serve(ByteSpan bytes) {
     SL_LOG(error, "event=fuse_request_refused error=\"{}\"", request.status().to_string());
     return;
   }
-  requests_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t number = requests_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (quick_wake_) quick_wake_->note(number);
   Request& one = request.value();
   one.wide_setxattr = wide_setxattr_;
   if (one.opcode == FUSE_INTERRUPT) return interrupt(one);

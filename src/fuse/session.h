@@ -18,6 +18,7 @@
 #include "fuse/mount.h"
 #include "fuse/negotiate.h"
 #include "fuse/notifier.h"
+#include "fuse/quick_wake.h"
 #include "fuse/serve.h"
 #include "fuse/suspects.h"
 #include "fuse/watch/operations.h"
@@ -41,6 +42,7 @@ struct SessionOptions {
   std::uint32_t read_ahead_kib = 4096;  // of the mount's device; needs root
   std::size_t max_threads = 512;        // requests that may block at once before others queue
   std::size_t idle_threads = 4;
+  bool quick_wake = true;   // see quick_wake.h; needs root
   Milliseconds slow{1000};  // an operation that took longer is logged; 0: none is
 
   // For a mount that outlives its daemon (holder/).
@@ -80,6 +82,8 @@ class Session {
   /// The kernel's INIT.
   const InitIn& heard() const { return heard_; }
   bool raised_read_ahead() const { return raised_read_ahead_; }
+  /// For people: "on …" or "off: …".
+  std::string quick_wake() const;
   const std::string& mountpoint() const { return mount_.mountpoint(); }
   /// What this mount lacks and why, for people; empty when nothing.
   const std::vector<std::string>& limitations() const { return limitations_; }
@@ -103,6 +107,7 @@ class Session {
   Status hand_on();
   Status note_facts();
   void start_serving();
+  void start_quick_wake();
   std::uint32_t probe_backing() const;
   Status bind_all();
   void unbind_all();
@@ -134,8 +139,10 @@ class Session {
   Tap tap_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<InFlight> in_flight_;
-  std::unique_ptr<Workers> workers_;
   std::atomic<std::uint64_t> requests_{0};  // a figure; pairs with nothing
+  std::string no_quick_wake_ = "not wanted";
+  std::unique_ptr<QuickWake> quick_wake_;  // null: see no_quick_wake_
+  std::unique_ptr<Workers> workers_;
 
   Mutex stop_m_;  // held for all of stop, so that a second caller waits for the first
   bool stopped_ SL_GUARDED_BY(stop_m_) = false;

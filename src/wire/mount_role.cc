@@ -117,6 +117,7 @@ class MountRole final : public Role {
     front.mountpoint = options.mountpoint;
     front.binds = binds;
     front.passthrough = options.passthrough;
+    front.quick_wake = options.quick_wake;
     front.slow = options.slow;
     front.ledger = estate.ledger.get();
     front.device = estate.kept(fuse::HeldItem::device);
@@ -153,6 +154,7 @@ class MountRole final : public Role {
     for (const std::string& text : front_->limitations()) limitations.push_back(text);
     return nlohmann::json{{"mountpoint", front_->mountpoint()},
                           {"passthrough", cache.enabled ? "on" : "off: " + cache.reason},
+                          {"quick_wake", front_->quick_wake()},
                           {"limitations", limitations},
                           {"holder", holder()},
                           {"bulk", network_.bulk()},

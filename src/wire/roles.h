@@ -49,6 +49,7 @@ struct MountOptions {
   std::size_t fetch_threads = own_budgets().fetch_threads;
   std::string access_log;   // a file; empty: none
   Milliseconds slow{1000};  // operations and calls that take longer are logged; 0: none
+  bool quick_wake = true;   // keep processors from deep sleep while requests come fast
   bool hold = true;         // a holder starts another daemon when this one dies
   std::uint32_t hang_limit_ms = 5000;
 };
