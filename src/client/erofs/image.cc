@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 
 #include "client/erofs/format.h"
 #include "common/errno.h"
@@ -66,9 +67,11 @@ class Writer {
   };
 
   Status place_inode(std::uint32_t number);
+  Status place_data(std::uint32_t number, std::vector<Extent>* extents, std::uint64_t* data_blocks);
   void place_directory(std::uint32_t number);
   std::uint64_t directory_bytes(std::uint32_t number) const;
-  Layout layout_of(const TreeNode& node, std::uint64_t xattrs) const;
+  Layout layout_of(std::uint32_t number) const;
+  std::string_view xattrs_of(std::uint32_t number) const;
   std::uint64_t nid(std::uint32_t number) const { return places_[number].at / kNidUnit; }
 
   void write_super(MutableByteSpan image, std::uint64_t data_blocks) const;
@@ -77,6 +80,7 @@ class Writer {
 
   std::vector<TreeNode>& nodes_;
   std::vector<Place> places_;
+  std::unordered_map<std::uint32_t, std::string> xattrs_;  // packed
   std::uint64_t end_ = kFirstInode;
 };
 
@@ -103,19 +107,26 @@ std::uint64_t Writer::directory_bytes(std::uint32_t number) const {
   return blocks * kBlock;
 }
 
-Layout Writer::layout_of(const TreeNode& node, std::uint64_t xattrs) const {
+std::string_view Writer::xattrs_of(std::uint32_t number) const {
+  const auto at = xattrs_.find(number);
+  return at == xattrs_.end() ? std::string_view() : at->second;
+}
+
+Layout Writer::layout_of(std::uint32_t number) const {
+  const TreeNode& node = nodes_[number];
   if (S_ISREG(node.mode)) return node.state.length == 0 ? Layout::plain : Layout::chunks;
+  if (!S_ISLNK(node.mode)) return Layout::plain;
   // The kernel wants what follows an inode in the inode's own block.
-  if (S_ISLNK(node.mode) && sizeof(Inode) + xattrs + node.rest->target.size() <= kBlock / 2)
-    return Layout::follows;
-  return Layout::plain;
+  const std::uint64_t whole = sizeof(Inode) + xattrs_of(number).size() + node.rest->target.size();
+  return whole <= kBlock / 2 ? Layout::follows : Layout::plain;
 }
 
 Status Writer::place_inode(std::uint32_t number) {
   const TreeNode& node = nodes_[number];
-  const std::string xattrs = SL_TRY(packed_xattrs(node));
-  std::uint64_t size = sizeof(Inode) + xattrs.size();
-  const Layout layout = layout_of(node, xattrs.size());
+  if (std::string packed = SL_TRY(packed_xattrs(node)); !packed.empty())
+    xattrs_.emplace(number, std::move(packed));
+  std::uint64_t size = sizeof(Inode) + xattrs_of(number).size();
+  const Layout layout = layout_of(number);
   if (layout == Layout::follows) size += node.rest->target.size();
   if (layout == Layout::chunks) size = round_up(size, sizeof(ChunkIndex)) + sizeof(ChunkIndex);
   if (layout == Layout::follows && end_ % kBlock + size > kBlock) end_ = round_up(end_, kBlock);
@@ -135,26 +146,31 @@ void Writer::place_directory(std::uint32_t number) {
   end_ += directory_bytes(number);
 }
 
+/// What does not follow its inode.
+Status Writer::place_data(std::uint32_t number, std::vector<Extent>* extents,
+                          std::uint64_t* data_blocks) {
+  const TreeNode& node = nodes_[number];
+  if (S_ISDIR(node.mode)) {
+    place_directory(number);
+  } else if (S_ISLNK(node.mode) && layout_of(number) == Layout::plain) {
+    places_[number].block = end_ / kBlock;
+    end_ += round_up(node.rest->target.size(), kBlock);
+  } else if (layout_of(number) == Layout::chunks) {
+    const std::uint64_t blocks = divide_up(node.state.length, kBlock);
+    if (*data_blocks + blocks > kMostBlocks)
+      return too_large("the version has more than 16 TiB of files");
+    places_[number].block = *data_blocks;
+    extents->push_back({static_cast<std::uint32_t>(*data_blocks), node.inode, node.state});
+    *data_blocks += blocks;
+  }
+  return {};
+}
+
 Status Writer::place(std::vector<Extent>* extents, std::uint64_t* data_blocks) {
   for (std::uint32_t number = 0; number < nodes_.size(); ++number) SL_TRY(place_inode(number));
   end_ = round_up(end_, kBlock);
-  for (std::uint32_t number = 0; number < nodes_.size(); ++number) {
-    const TreeNode& node = nodes_[number];
-    if (S_ISDIR(node.mode)) {
-      place_directory(number);
-    } else if (S_ISLNK(node.mode) &&
-               layout_of(node, SL_TRY(packed_xattrs(node)).size()) == Layout::plain) {
-      places_[number].block = end_ / kBlock;
-      end_ += round_up(node.rest->target.size(), kBlock);
-    } else if (S_ISREG(node.mode) && node.state.length != 0) {
-      const std::uint64_t blocks = divide_up(node.state.length, kBlock);
-      if (*data_blocks + blocks > kMostBlocks)
-        return too_large("the version has more than 16 TiB of files");
-      places_[number].block = *data_blocks;
-      extents->push_back({static_cast<std::uint32_t>(*data_blocks), node.inode, node.state});
-      *data_blocks += blocks;
-    }
-  }
+  for (std::uint32_t number = 0; number < nodes_.size(); ++number)
+    SL_TRY(place_data(number, extents, data_blocks));
   if (end_ / kBlock > kMostBlocks) return too_large("the version has too many files");
   return {};
 }
@@ -163,7 +179,7 @@ template <typename T>
 void put(MutableByteSpan image, std::uint64_t at, const T& value) {
   std::memcpy(image.data() + at, &value, sizeof value);
 }
-void put(MutableByteSpan image, std::uint64_t at, const std::string& text) {
+void put(MutableByteSpan image, std::uint64_t at, std::string_view text) {
   std::memcpy(image.data() + at, text.data(), text.size());
 }
 
@@ -180,9 +196,8 @@ void Writer::write_super(MutableByteSpan image, std::uint64_t data_blocks) const
 void Writer::write_inode(MutableByteSpan image, std::uint32_t number) const {
   const TreeNode& node = nodes_[number];
   const Place& place = places_[number];
-  // It was packed before without an error.
-  const std::string xattrs = std::move(packed_xattrs(node).value());
-  const Layout layout = layout_of(node, xattrs.size());
+  const std::string_view xattrs = xattrs_of(number);
+  const Layout layout = layout_of(number);
   Inode inode{};
   inode.format = static_cast<std::uint16_t>(kExtended | static_cast<std::uint16_t>(layout) << 1);
   if (!xattrs.empty())
@@ -203,7 +218,8 @@ void Writer::write_inode(MutableByteSpan image, std::uint32_t number) const {
     inode.length = directory_bytes(number);
   } else if (S_ISLNK(node.mode)) {
     inode.length = node.rest->target.size();
-    put(image, layout == Layout::follows ? next : place.block * kBlock, node.rest->target);
+    put(image, layout == Layout::follows ? next : place.block * kBlock,
+        std::string_view(node.rest->target));
   } else if (!S_ISREG(node.mode)) {
     inode.where = node.rdev;
   } else if (layout == Layout::chunks) {
@@ -225,7 +241,7 @@ void Writer::write_directory(MutableByteSpan image, std::uint32_t number) const 
           Dirent{.nid = nid(entry.node),
                  .name_at = static_cast<std::uint16_t>(name_at),
                  .type = type_of(nodes_[entry.node].mode)});
-      put(image, block + name_at, entry.name);
+      put(image, block + name_at, std::string_view(entry.name));
       name_at += entry.name.size();
     }
     block += kBlock;
