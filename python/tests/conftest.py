@@ -44,9 +44,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 @contextlib.contextmanager
-def running_site() -> Iterator[Site]:
+def running_site(*options: str, separate: bool = False) -> Iterator[Site]:
     base = pathlib.Path(tempfile.mkdtemp(prefix="starlane-python-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
-    site = Site(base, options=("--store-dir", str(base / "store")))
+    site = Site(base, separate, ("--store-dir", str(base / "store"), *options))
     try:
         site.up()
         site.volume("work")

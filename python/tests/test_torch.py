@@ -460,8 +460,8 @@ print(float(st.load_file(path)["t19"].sum()) == 19 * 4_000_000)
     assert run_python(script, python_env, str(work / "one.safetensors")) == "interrupted True []\nTrue\n"
 
 
-def test_daemon_restarted_mid_load(own_site, state):
-    """A load that meets a dead daemon ends with an error that says so, and the next one succeeds."""
+def test_a_mount_that_is_gone(own_site, state):
+    """A load that finds nobody behind the mount ends with an error that says so, and the next one succeeds."""
     path = own_site.mount / "volumes/work/model.pt"
     st.save(state, path)
     own_site.kill_all()

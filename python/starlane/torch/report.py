@@ -5,12 +5,11 @@ from __future__ import annotations
 import collections.abc
 import contextlib
 import dataclasses
-import http.client
 import os
-import pathlib
-import socket
 import threading
 import time
+
+from starlane import metrics
 
 
 @dataclasses.dataclass
@@ -81,33 +80,8 @@ def reporting(what: str, path: str) -> collections.abc.Iterator[Report]:
         _last.report = report
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str):
-        super().__init__("localhost", timeout=2)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(2)
-        self.sock.connect(self._path)
-
-
 def _fetched_bytes() -> int | None:
-    """Bytes that the mounts of this host have read from block stores, by the consoles of the site in STARLANE_DIR."""
+    """Bytes that the mounts of this host have read from block stores, if STARLANE_DIR names their site."""
     directory = os.environ.get("STARLANE_DIR")
-    if not directory:
-        return None
-    total, any_answered = 0, False
-    for path in pathlib.Path(directory, "run").glob("metrics-*"):
-        connection = _UnixConnection(str(path))
-        try:
-            connection.request("GET", "/metrics")
-            page = connection.getresponse().read().decode(errors="replace")
-        except (OSError, http.client.HTTPException):
-            continue
-        finally:
-            connection.close()
-        values = [line.split()[-1] for line in page.splitlines() if line.startswith("starlane_client_store_get_bytes_total")]
-        any_answered = any_answered or bool(values)
-        total += sum(int(float(value)) for value in values)
-    return total if any_answered else None
+    fetched = metrics.totals(directory).get("starlane_client_store_get_bytes_total") if directory else None
+    return None if fetched is None else int(fetched)
