@@ -7,17 +7,17 @@ gigabytes read through the mount, and the memory that each role took for it besi
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
 import sys
 import time
 
-import checkpoint as common
+import report
+import sites
 
 PARTS = 20  # of the files; the first and the last are compared
-FILE = 2 * common.GIB  # read again and again, each time from the store
+FILE = 2 * report.GIB  # read again and again, each time from the store
 
 
 def memory_of(pid: int) -> dict[str, int]:
@@ -26,12 +26,7 @@ def memory_of(pid: int) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in map(str.split, lines) if words and words[0].startswith("Rss")}
 
 
-def roles_of(site: common.Site) -> dict[str, int]:
-    """Their processes."""
-    return {name: role["pid"] for name, role in json.loads(site.run("--json", "status"))["roles"].items()}
-
-
-def budgets_of(site: common.Site) -> dict[str, str]:
+def budgets_of(site: sites.Site) -> dict[str, str]:
     """What its settings let a role keep."""
     lines = site.run("up", "--print-config").splitlines()
     value = {key.strip("# "): text.strip("'\" ") for key, _, text in (line.partition("=") for line in lines)}
@@ -85,35 +80,33 @@ def read_often(path: pathlib.Path, total: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=1_000_000, help="in one directory")
-    parser.add_argument("--read", type=common.bytes_of, default=64 * common.GIB, help="bytes read through the mount")
+    parser.add_argument("--read", type=report.bytes_of, default=64 * report.GIB, help="bytes read through the mount")
     options = parser.parse_args()
-    site = common.Site(separate=True, passthrough=False)  # with passthrough the mount never sees the reads
+    site = sites.Site(separate=True, passthrough=False)  # with passthrough the mount never sees the reads
     rows = []
     try:
         rates = create(site.path / "d", options.files)
         first, last = statistics.median(rates[:2]), statistics.median(rates[-2:])
         rows.append([f"create, {options.files} files in one directory", f"{last:.0f} a second at the end",
                      f"{last / first:.2f} of the beginning (> 0.8)"])
-        grown = {"after creating": {name: memory_of(pid) for name, pid in roles_of(site).items()}}
+        grown = {"after creating": {name: memory_of(pid) for name, pid in site.roles().items()}}
         site.cold()
         begun, whole, count = listing(site.path / "d")
         if count != options.files:
             sys.exit(f"{count} files were listed of {options.files}: this is a fault, please report it")
         rows.append(["the same listed, cold", f"first name after {begun * 1000:.1f} ms (< 50)", f"all in {whole:.1f} s"])
         rate = read_often(site.path / "f", options.read)
-        rows.append([f"read {options.read / common.GIB:.0f} GiB", f"{rate / 1e9:.2f} GB/s", ""])
-        grown["after listing and reading"] = {name: memory_of(pid) for name, pid in roles_of(site).items()}
+        rows.append([f"read {options.read / report.GIB:.0f} GiB", f"{rate / 1e9:.2f} GB/s", ""])
+        grown["after listing and reading"] = {name: memory_of(pid) for name, pid in site.roles().items()}
         allowed = budgets_of(site)
     finally:
         site.remove()
     for when, roles in grown.items():
         for name, memory in roles.items():
-            shared = f"{memory['RssShmem'] / common.MIB:.0f} MiB in memory files"
-            rows.append([f"memory of {name}, {when}", f"{memory['RssAnon'] / common.MIB:.0f} MiB of its own",
+            shared = f"{memory['RssShmem'] / report.MIB:.0f} MiB in memory files"
+            rows.append([f"memory of {name}, {when}", f"{memory['RssAnon'] / report.MIB:.0f} MiB of its own",
                          f"{shared}; {allowed[name]}" if name in allowed else shared])
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    report.show(rows)
 
 
 if __name__ == "__main__":

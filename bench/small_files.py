@@ -10,20 +10,17 @@ Run it with a Python that has torch and torchdata 0.9 (`tools/python_venv` makes
 
 import argparse
 import hashlib
-import os
 import pathlib
 import random
-import shutil
 import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench")]
+import report
+import sites
+
 FOLDER_FILES = 1000
 
 
@@ -85,7 +82,7 @@ def measure(options, published: pathlib.Path, kernel: pathlib.Path, local: pathl
 
 def show(options, took: dict[str, list[float]], kind: str) -> None:
     local = took["DataPipes, local"]
-    print(f"{options.files} files of {options.size} bytes, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
+    print(f"{options.files} files of {options.size} bytes, {report.machine()}, "
           f"local: {kind}; medians of {options.runs} later epochs\n")
     print(f"{'WHAT':30}{'TOOK':>10}{'FILES/s':>10}{'RATIO':>8}")
     for name, seconds in took.items():
@@ -100,31 +97,28 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--size", type=int, default=30_000, help="bytes of a file")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--local", type=pathlib.Path, default=ROOT / "build", help="a directory on the local file system")
+    parser.add_argument("--local", type=pathlib.Path, default=sites.DISK, help="a directory on the local file system")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    from checkpoint import Site
-
-    local = pathlib.Path(tempfile.mkdtemp(prefix="starlane-small-files-", dir=options.local))
-    kernel = local / "mounted"
+    local = sites.Local(options.local)
+    kernel = local.path / "mounted"
     site = None
     try:
-        make_tree(local / "tree", options.files, options.size)
-        site = Site(separate=False, passthrough=True)
-        site.run("dataset", "publish", str(local / "tree"), "small", "v1")
+        make_tree(local.path / "tree", options.files, options.size)
+        site = sites.Site()
+        site.run("dataset", "publish", str(local.path / "tree"), "small", "v1")
         published = site.directory / "mnt/public/small/v1"
         while not published.is_dir():
             time.sleep(0.1)
-        kind = subprocess.run(["stat", "-f", "-c", "%T", local], capture_output=True, text=True, check=True).stdout.strip()
         kernel.mkdir()
         site.run("dataset", "mount", str(published), str(kernel))
-        show(options, measure(options, published, kernel, local / "tree"), kind)
+        show(options, measure(options, published, kernel, local.path / "tree"), sites.kind_of(local.path))
     finally:
         subprocess.run(["umount", "-l", kernel], capture_output=True)
         if site is not None:
             site.remove()
-        shutil.rmtree(local, ignore_errors=True)
+        local.remove()
 
 
 if __name__ == "__main__":
