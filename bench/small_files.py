@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Training data of many small files: torchdata's DataPipes (FileLister, open_files, read) over a published tree, second epoch,
 beside the same tree on a local file system with a warm page cache; through the mount, and from where the kernel serves the
-version by itself (`dataset mount`; needs root); and `starlane.data.Samples` over the same files. Prints medians and ratios of interleaved rounds, and checks that every way read the same bytes.
+version by itself (`dataset mount`; needs root); and `starlane.data.Samples` over the same files. Prints medians and ratios of
+interleaved rounds, and checks that every way read the same bytes.
 
 Run it with a Python that has torch and torchdata 0.9 (`tools/python_venv` makes one):
   .venv-torch/bin/python bench/small_files.py                  100 000 files of 30 KB; needs 10 GiB of memory, 3.2 GiB of disk
@@ -14,6 +15,7 @@ import pathlib
 import random
 import signal
 import statistics
+import subprocess
 import sys
 import time
 import warnings
