@@ -176,7 +176,8 @@ def main() -> None:
     if min(options.processes + [options.runs]) < 1:
         parser.error("--processes and --runs are 1 or more")
     if not any(rows_of(options, name) for name in options.format):
-        parser.error("nothing is left to measure: " + "; ".join(f"{kind} is loaded by {', '.join(ways)}" for kind, ways in WAYS.items()))
+        ways = "; ".join(f"{kind} is loaded by {', '.join(ways)}" for kind, ways in WAYS.items())
+        parser.error("nothing is left to measure: " + ways)
     if options.quick:
         options.size, options.runs = options.size or report.GIB // 2, 1
     options.size = options.size or fitting(max(options.processes))
