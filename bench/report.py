@@ -51,5 +51,5 @@ def draw(chart: pathlib.Path, title: str, panels: dict[str, dict[str, dict[str, 
         place.set_xticks([at + 0.42 - width / 2 for at in range(len(groups))], list(groups))
         place.set_title(name)
     places[0, 0].legend(fontsize=8)
-    figure.suptitle(title)
+    figure.suptitle(title, fontsize=10)
     figure.savefig(chart)
