@@ -456,6 +456,32 @@ def test_a_descriptor_that_only_writes_outlives_the_daemon(make_site):
     assert os.getxattr(path, "user.a") == pieces[-1][:20]
 
 
+def test_attributes_of_dirty_files_outlive_the_daemon(make_site):
+    site = make_site(separate=True)
+    site.up()
+    directory = site.volume()
+    content = os.urandom(9000)
+    fds = {}
+    for number in range(50):
+        path = directory / f"f{number}"
+        fds[path] = fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.write(fd, content)
+        os.utime(fd, ns=(10**9, 2 * 10**9 + number))
+        os.fchown(fd, 3_000_000_000, 7)
+        os.fchmod(fd, 0o4750)
+    kill_daemon(site)
+    for closed in (False, True):
+        for number, (path, fd) in enumerate(fds.items()):
+            at = path.stat()
+            assert (at.st_mode, at.st_uid, at.st_gid, at.st_size) == (0o104750, 3_000_000_000, 7, len(content))
+            assert (at.st_atime_ns, at.st_mtime_ns) == (10**9, 2 * 10**9 + number)
+            if not closed:
+                os.close(fd)
+    for path in fds:
+        assert path.read_bytes() == content
+    assert site.fsck()["problems"] == []
+
+
 @pytest.mark.parametrize("separate", [False, True], ids=["one process", "roles apart"])
 def test_a_stopped_daemon_is_replaced(make_site, separate):
     site = make_site(separate=separate, options=("--hang-limit-ms", "1500"))

@@ -32,6 +32,9 @@ struct DirtyState {
   std::uint64_t length = 0;  // the file is at least so long
   std::uint64_t bytes = 0;   // waiting to be committed, over data or over holes
   WallTime mtime;
+  bool mtime_given = false;    // it was set, not written
+  WallTime ctime;              // of the last write or of `set`
+  std::optional<SetStat> set;  // goes with the next commit
 };
 
 class FileIo {
@@ -73,6 +76,11 @@ class FileIo {
   virtual Result<std::uint64_t> append(const Write& request, Safety safety) = 0;
 
   virtual std::optional<DirtyState> dirty(FileKey file) = 0;
+
+  /// Mode, owner and given times of a file with dirty bytes, to go with their commit: for who knows
+  /// that nobody else looks at the file until then, and that the server will not refuse it. They
+  /// are as safe as the bytes. False: not taken, there is no commit to come that could take them.
+  virtual bool put_off(FileKey file, const SetStat& change) = 0;
 
   /// What an earlier process had acknowledged can never be committed: the next flush tells it.
   virtual void lost(FileKey file, const Status& why) = 0;

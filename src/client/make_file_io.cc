@@ -64,6 +64,9 @@ class LocalFileIo final : public FileIo, private WriteBack::Listener {
     return write_back_.append(request, safety);
   }
   std::optional<DirtyState> dirty(FileKey file) override { return write_back_.dirty(file); }
+  bool put_off(FileKey file, const SetStat& change) override {
+    return write_back_.put_off(file, change);
+  }
   Status flush(FileKey file, Safety safety) override { return write_back_.flush(file, safety); }
   void push_out(FileKey file) override {
     (void)write_back_.flush(file, Safety::accepted, WriteBack::Told::kept);

@@ -66,9 +66,11 @@ Result<AttributesReply> MountCore::set_attributes(const Caller& caller, Node nod
   const auto file = open_files_.get(view->file(node.inode));
   Result<Attributes> changed = [&]() -> Result<Attributes> {
     if (change.length) return set_length(*view, caller, *file, change);
+    if (const auto later = put_off(*view, file->key, change)) return *later;
     const bool times = change.mtime || change.mtime_now || change.atime || change.atime_now;
-    if (!times || !io_.dirty(file->key)) return send_attributes(*view, caller, node.inode, change);
-    // Written before, committed before: or the commit's time would win over this one.
+    const auto dirty = io_.dirty(file->key);
+    if (!dirty || !(times || dirty->set)) return send_attributes(*view, caller, node.inode, change);
+    // Written or put off before, committed before: or the commit would win over this one.
     Turn::Alone turn(file->turn);
     io_.push_out(file->key);
     return send_attributes(*view, caller, node.inode, change);
@@ -77,22 +79,56 @@ Result<AttributesReply> MountCore::set_attributes(const Caller& caller, Node nod
   return attributes_reply(*view, node, *changed, names_.valid(*view->attached, now()));
 }
 
+namespace {
+
+/// Whether the server, asked now, would do what it will do with the commit. What it might refuse,
+/// or answer with more than was asked for, is asked for at once.
+bool can_be_put_off(const Attributes& known, const SetStat& change) {
+  const bool more = change.length || change.ctime || change.kill_privileges;
+  const bool owner = change.uid || change.gid;
+  const bool takes_privileges = owner && (known.mode & (S_ISUID | S_ISGID)) != 0;
+  return known.is_regular() && known.flags == 0 && !known.has_xattrs && !more && !takes_privileges;
+}
+
+}  // namespace
+
+/// With the commit of the bytes that wait for one, instead of in a transaction of its own: tar sets
+/// owner, mode and time of each file that it has just written. Only while nobody else has the
+/// volume: a recall of the lease waits for this, and then commits everything.
+std::optional<Attributes> MountCore::put_off(View& view, FileKey file, const SetStat& asked) {
+  const auto dirty = io_.dirty(file);
+  if (!dirty) return std::nullopt;
+  const auto alone = view.attached->rely(now());
+  if (!alone) return std::nullopt;
+  NameCache::Change names(names_);
+  names.touch_attributes(file);
+  const auto known = names_.attributes(*view.attached, file.inode);
+  if (!known) return std::nullopt;
+  Attributes after = known->value;
+  if (dirty->set) show_change(*dirty->set, after);
+  if (!can_be_put_off(after, asked)) return std::nullopt;
+  const WallTime wall = sessions_.clock().wall();
+  SetStat change = asked;
+  if (std::exchange(change.atime_now, false)) change.atime = wall;
+  if (std::exchange(change.mtime_now, false)) change.mtime = wall;
+  if (!io_.put_off(file, change)) return std::nullopt;
+  show_change(change, after);
+  after.ctime = std::max(after.ctime, wall);
+  names.now(file, after);
+  return after;
+}
+
+void MountCore::send_put_off(FileKey file) {
+  if (const auto dirty = io_.dirty(file); dirty && dirty->set) io_.push_out(file);
+}
+
 Result<Attributes> MountCore::send_attributes(View& view, const Caller& caller, InodeId inode,
                                               const SetStat& change) {
   pb::SetAttributesRequest request;
   request.set_inode(inode.value);
   request.mutable_caller()->set_uid(caller.uid);
   request.mutable_caller()->set_gid(caller.gid);
-  if (change.mode) request.set_mode(*change.mode & 07777);
-  if (change.uid) request.set_uid(*change.uid);
-  if (change.gid) request.set_gid(*change.gid);
-  if (change.length) request.set_length(*change.length);
-  if (change.atime) put_time(*change.atime, request.mutable_atime());
-  if (change.mtime) put_time(*change.mtime, request.mutable_mtime());
-  if (change.ctime) put_time(*change.ctime, request.mutable_ctime());
-  request.set_atime_now(change.atime_now);
-  request.set_mtime_now(change.mtime_now);
-  request.set_kill_privileges(change.kill_privileges);
+  put_change(change, &request);
   pb::Attributes reply;
   NameCache::Change names(names_);
   names.touch_attributes(view.file(inode));

@@ -126,6 +126,7 @@ void MountCore::overwritten(FileHandle& handle, std::uint64_t kernel_offset, std
 
 Status MountCore::drop_privileges(const Caller& caller, FileHandle& handle) {
   const InodeId inode = handle.file->key.inode;
+  send_put_off(handle.file->key);
   const Believed<Attributes> believed = SL_TRY(fetch(*handle.view, inode, caller.unique));
   if ((believed.value.mode & (S_ISUID | S_ISGID)) == 0) return {};
   SetStat change;

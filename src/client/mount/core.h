@@ -163,9 +163,13 @@ class MountCore final : public Vfs, private SessionListener {
   Result<Attributes> send_attributes(View& view, const Caller& caller, InodeId inode,
                                      const SetStat& change);
   /// After a change of content that the server made by itself.
+  std::optional<Attributes> put_off(View& view, FileKey file, const SetStat& asked);
+  /// Before a change whose outcome depends on what was put off.
+  void send_put_off(FileKey file);
   void content_changed(View& view, OpenFile& file, std::uint64_t previous, const Attributes& now);
 
   // ---- Entries (entries.cc) ----
+  std::optional<Attributes> known_alone(View& view, InodeId directory);
   template <typename Request>
   Result<Attributes> create_entry(
       View& view, const Caller& caller, InodeId directory, std::string_view name,
@@ -273,6 +277,7 @@ class MountCore final : public Vfs, private SessionListener {
   void restore_unlinked();
   void restore_locks();
   void restore_losses();
+  void restore_set(const std::vector<BranchId>& broken);
   void replay(const std::vector<BranchId>& broken);
   Status replay_extent(const ReplayedExtent& extent, const std::vector<BranchId>& broken);
 

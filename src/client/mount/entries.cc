@@ -1,6 +1,8 @@
 // Names made, removed and moved.
 #include <sys/stat.h>
 
+#include <type_traits>
+
 #include "client/mount/call.h"
 
 namespace starlane::client {
@@ -28,6 +30,15 @@ class Unlinking {
 
 }  // namespace
 
+/// Of a directory, while nobody else can change it. After a change of it was announced: then what
+/// is known stays what it was before, or the change's outcome is not kept.
+std::optional<Attributes> MountCore::known_alone(View& view, InodeId directory) {
+  if (!exclusive(view)) return std::nullopt;
+  const auto known = names_.attributes(*view.attached, directory);
+  if (!known) return std::nullopt;
+  return known->value;
+}
+
 // ---- Making ----
 
 template <typename Request>
@@ -41,9 +52,16 @@ Result<Attributes> MountCore::create_entry(
   NameCache::Change names(names_);
   names.touch_name(parent, name);
   names.touch_attributes(parent);
+  const auto before = known_alone(view, directory);
   SL_TRY(call(view, method, request, &reply, caller.unique, number.value()));
   const Attributes attributes = attributes_of(reply.attributes());
   names.now(parent, name, attributes.inode);
+  if constexpr (std::is_same_v<Request, pb::CreateRequest>) {  // what is new tells when it was made
+    const auto after =
+        before ? after_entry(*before, attributes.ctime, attributes.is_directory() ? 1 : 0)
+               : std::nullopt;
+    if (after) names.now(parent, *after);
+  }
   names_.learn_attributes(question, view.branch(), attributes);
   return attributes;
 }
@@ -145,9 +163,16 @@ Status MountCore::unlink(const Caller& caller, Node parent, std::string_view nam
   names.touch_name(view->file(parent.inode), name);
   names.touch_attributes(view->file(parent.inode));
   if (unlinking.inode()) names.touch_attributes(view->file(unlinking.inode()));
+  const auto before = known_alone(*view, parent.inode);
+  const auto file_before = known_alone(*view, unlinking.inode());
   SL_TRY(call(*view, &MetaService::unlink, request, &reply, caller.unique, number.value()));
   names.now(view->file(parent.inode), name, InodeId());
   const Attributes left = attributes_of(reply.attributes());
+  // A file's time of change is the unlink's, unless it was later already.
+  const bool tells =
+      file_before && left.inode == unlinking.inode() && left.ctime > file_before->ctime;
+  if (const auto after = before && tells ? after_entry(*before, left.ctime, 0) : std::nullopt)
+    names.now(view->file(parent.inode), *after);
   if (left.nlink != 0) names.now(view->file(left.inode), left);
   after_unlink(*view, InodeId(reply.inode()), left.nlink);
   return {};

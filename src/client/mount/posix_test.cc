@@ -72,6 +72,52 @@ TEST_F(Posix, NewVolumesAppearAndDeletedOnesGo) {
   EXPECT_NE(host.walk("/volumes/new")->slot, old.slot);
 }
 
+/// What the server says, past all caches.
+pb::Attributes asked(Cluster& cluster, BranchId branch, InodeId inode) {
+  pb::NodeRequest request;
+  request.mutable_on()->set_branch(branch.value);
+  request.set_inode(inode.value);
+  pb::Attributes reply;
+  EXPECT_TRUE(cluster.server.get_attributes({}, request, &reply).ok());
+  return reply;
+}
+
+TEST_F(Posix, ADirectoryIsKnownAfterOnesOwnChanges) {
+  ASSERT_TRUE(host.mkdir("/volumes/v/d").ok());
+  const Node node = *host.walk("/volumes/v/d");
+  const BranchId branch = (*host.sessions().attach(AttachTarget{"v", {}, {}, false}, 0))->branch;
+  const auto step = [&](const Status& done, int calls) {
+    ASSERT_TRUE(done.ok()) << done.to_string();
+    host.meta.forget_calls();
+    const Stat stat = host.vfs().get_attributes(host.caller(), node, std::nullopt)->stat;
+    EXPECT_EQ(host.meta.calls("get_attributes"), calls);
+    const pb::Attributes truth = asked(cluster, branch, node.inode);
+    EXPECT_EQ(stat.nlink, truth.nlink());
+    EXPECT_EQ(stat.mtime, (WallTime{truth.mtime().seconds(), truth.mtime().nanoseconds()}));
+    EXPECT_EQ(stat.ctime, (WallTime{truth.ctime().seconds(), truth.ctime().nanoseconds()}));
+    cluster.clock.advance(std::chrono::milliseconds(3));
+  };
+  cluster.clock.advance(std::chrono::milliseconds(3));
+  step(host.write_file("/volumes/v/d/f", "x"), 0);
+  step(host.mkdir("/volumes/v/d/e"), 0);
+  step(host.unlink("/volumes/v/d/f"), 0);
+  step(host.rmdir("/volumes/v/d/e"), 1);  // its answer does not tell when
+  // Lost answers: the call is repeated, the change is one.
+  host.meta.lose(7, 2);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(host.mkdir("/volumes/v/d/e" + std::to_string(i)).ok());
+    cluster.clock.advance(std::chrono::milliseconds(3));
+  }
+  host.meta.lose(7, 0);
+  (void)host.vfs().get_attributes(host.caller(), node, std::nullopt);
+  step({}, 0);
+  // A time that was set and lies ahead: what the next change makes of it is the server's to say.
+  SetStat change;
+  change.mtime = WallTime{4'000'000'000, 5};
+  ASSERT_TRUE(host.vfs().set_attributes(host.caller(), node, change).ok());
+  step(host.write_file("/volumes/v/d/g", "x"), 1);
+}
+
 TEST_F(Posix, WriteReadStat) {
   ASSERT_TRUE(host.write_file("/volumes/v/f", "hello").ok());
   EXPECT_EQ(*host.read_file("/volumes/v/f"), "hello");
@@ -131,6 +177,111 @@ TEST_F(Posix, TimesSetAfterAWriteStay) {
   ASSERT_TRUE(host.close(handle).ok());
   EXPECT_EQ(host.stat("/volumes/v/f")->mtime, (WallTime{1000, 7}));
   EXPECT_EQ(*host.read_file("/volumes/v/f"), "x");
+}
+
+/// As tar sets them on a file that it has written.
+struct Extracted {
+  explicit Extracted(Host& host_in, const std::string& path) : host(host_in) {
+    handle = *host.create(path, O_RDWR | O_CREAT, 0600);
+    node = *host.walk(path);
+    EXPECT_TRUE(host.pwrite(handle, 0, "content").ok());
+    host.meta.forget_calls();
+  }
+  Status set(const SetStat& change) {
+    return host.vfs().set_attributes(host.caller(), node, change).status();
+  }
+  Status chmod(std::uint32_t mode) {
+    SetStat change;
+    change.mode = mode;
+    return set(change);
+  }
+  Status chown(std::uint32_t uid) {
+    SetStat change;
+    change.uid = uid;
+    return set(change);
+  }
+  Host& host;
+  std::uint64_t handle = 0;
+  Node node;
+};
+
+TEST_F(Posix, AttributesOfADirtyFileGoWithItsCommit) {
+  Extracted f(host, "/volumes/v/f");
+  SetStat times;
+  times.atime_now = true;
+  times.mtime = WallTime{1000, 7};
+  ASSERT_TRUE(f.set(times).ok());
+  ASSERT_TRUE(f.chown(3'000'000'000).ok());
+  ASSERT_TRUE(f.chmod(0640).ok());
+  for (const bool closed : {false, true}) {
+    const Stat stat = *host.stat("/volumes/v/f");
+    EXPECT_EQ(stat.mode, S_IFREG | 0640u);
+    EXPECT_EQ(stat.uid, 3'000'000'000u);
+    EXPECT_EQ(stat.mtime, (WallTime{1000, 7}));
+    EXPECT_EQ(stat.atime, cluster.clock.wall());
+    EXPECT_EQ(stat.length, 7u);
+    if (!closed) {
+      ASSERT_TRUE(host.close(f.handle).ok());
+    }
+  }
+  EXPECT_EQ(host.meta.calls("set_attributes"), 0);
+  EXPECT_EQ(host.meta.calls("commit"), 1);
+  EXPECT_EQ(host.meta.calls("get_attributes"), 0) << "what is committed is known";
+  // Another host, past all that this one believes.
+  Host other(cluster, "other");
+  const Stat stat = *other.stat("/volumes/v/f");
+  EXPECT_EQ(stat.mode, S_IFREG | 0640u);
+  EXPECT_EQ(stat.uid, 3'000'000'000u);
+  EXPECT_EQ(stat.mtime, (WallTime{1000, 7}));
+}
+
+TEST_F(Posix, ARecallCommitsWhatWasPutOff) {
+  Extracted f(host, "/volumes/v/f");
+  ASSERT_TRUE(f.chmod(0640).ok());
+  Host other(cluster, "other");
+  EXPECT_EQ(other.stat("/volumes/v/f")->mode, S_IFREG | 0640u);
+  // Shared now: others look at any time.
+  ASSERT_TRUE(host.pwrite(f.handle, 0, "again").ok());
+  ASSERT_TRUE(f.chmod(0604).ok());
+  EXPECT_EQ(host.meta.calls("set_attributes"), 1);
+  cluster.clock.advance(std::chrono::seconds(2));
+  EXPECT_EQ(other.stat("/volumes/v/f")->mode, S_IFREG | 0604u);
+  ASSERT_TRUE(host.close(f.handle).ok());
+}
+
+TEST_F(Posix, AnOwnerTakesPrivilegesAway) {
+  Extracted f(host, "/volumes/v/f");
+  ASSERT_TRUE(f.chmod(04755).ok());
+  ASSERT_TRUE(f.chown(5).ok());  // decided by the server, behind what was put off
+  EXPECT_EQ(host.stat("/volumes/v/f")->mode, S_IFREG | 0755u);
+  ASSERT_TRUE(host.pwrite(f.handle, 0, "more").ok());
+  ASSERT_TRUE(f.chown(6).ok());
+  ASSERT_TRUE(f.chmod(02755).ok());
+  ASSERT_TRUE(host.pwrite(f.handle, 0, "most", {.kill_privileges = true}).ok());
+  EXPECT_EQ(host.stat("/volumes/v/f")->mode, S_IFREG | 0755u);
+  ASSERT_TRUE(host.close(f.handle).ok());
+  EXPECT_EQ(host.stat("/volumes/v/f")->mode, S_IFREG | 0755u);
+  EXPECT_EQ(host.stat("/volumes/v/f")->uid, 6u);
+}
+
+TEST_F(Posix, WhatTheServerMayRefuseIsAskedAtOnce) {
+  Extracted f(host, "/volumes/v/f");
+  ASSERT_TRUE(host.vfs().set_flags(host.caller(), f.node, kAppendOnly).ok());
+  ASSERT_TRUE(host.pwrite(f.handle, 7, "+").ok());
+  EXPECT_EQ(f.chmod(0640).code(), Errc::not_permitted);
+  ASSERT_TRUE(host.vfs().set_flags(host.caller(), f.node, 0).ok());
+  EXPECT_EQ(host.stat("/volumes/v/f")->mode, S_IFREG | 0600u);
+  // An access list follows the mode, and the other way round.
+  ASSERT_TRUE(host.pwrite(f.handle, 7, "+").ok());
+  ASSERT_TRUE(f.chmod(0640).ok());
+  host.meta.forget_calls();
+  ASSERT_TRUE(host.vfs().set_xattr(host.caller(), f.node, "user.a", "b", {}).ok());
+  EXPECT_EQ(host.meta.calls("commit"), 1) << "before it";
+  ASSERT_TRUE(host.pwrite(f.handle, 7, "+").ok());
+  ASSERT_TRUE(f.chmod(0604).ok());
+  EXPECT_EQ(host.meta.calls("set_attributes"), 1);
+  ASSERT_TRUE(host.close(f.handle).ok());
+  EXPECT_EQ(host.stat("/volumes/v/f")->mode, S_IFREG | 0604u);
 }
 
 TEST_F(Posix, UnlinkedWhileOpen) {

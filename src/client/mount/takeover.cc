@@ -103,6 +103,7 @@ void MountCore::take_over() {
     if (const auto record = plain_of<MovedRecord>(entry.value))
       relooks_.told(static_cast<std::uint32_t>(entry.key.a), Nanoseconds(record->boot_ns));
   replay(views.broken);
+  restore_set(views.broken);
   restore_losses();  // behind the replay: a file that is known to be full takes no writes
   SL_LOG(info, "event=taken_over generation={} views={} broken={} files={} directories={} ms={}",
          options_.ledger->generation(), views.views, views.broken.size(), files_left_.size(),
@@ -175,6 +176,25 @@ void MountCore::restore_losses() {
       io_.lost(file, Status(errc_of(record->error_number), "writes were lost before a takeover"));
     else
       options_.ledger->erase(entry.key);
+  }
+}
+
+/// With the bytes that were replayed, or alone: those may have been committed, and this with them,
+/// which can be said again. Nobody else has changed the file: the lease was never given up.
+void MountCore::restore_set(const std::vector<BranchId>& broken) {
+  for (const Ledger::Entry& entry : options_.ledger->all(Ledger::Kind::set)) {
+    const FileKey file{BranchId(entry.key.a), InodeId(entry.key.b)};
+    View* view = views_.of(file.branch);
+    const auto record = plain_of<SetRecord>(entry.value);
+    const bool ended = std::find(broken.begin(), broken.end(), file.branch) != broken.end();
+    if (record && view != nullptr && !view->attached->gone() && !ended) {
+      const SetStat change = change_of(*record);
+      if (io_.put_off(file, change)) continue;
+      io_.push_out(file);
+      const Status sent = send_attributes(*view, Caller(), file.inode, change).status();
+      if (!sent.ok() && sent.code() != Errc::stale_handle) io_.lost(file, sent);
+    }
+    options_.ledger->erase(entry.key);
   }
 }
 

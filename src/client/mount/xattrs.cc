@@ -64,6 +64,7 @@ Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view na
                             std::string_view value, const SetXattr& options) {
   SL_TRY(check_namespace(name));
   View* view = SL_TRY(changeable(node));
+  send_put_off(view->file(node.inode));  // an access list and the mode follow each other
   pb::XattrRequest request;
   request.set_inode(node.inode.value);
   request.set_name(std::string(name));
@@ -81,6 +82,7 @@ Status MountCore::set_xattr(const Caller& caller, Node node, std::string_view na
 Status MountCore::remove_xattr(const Caller& caller, Node node, std::string_view name) {
   SL_TRY(check_namespace(name));
   View* view = SL_TRY(changeable(node));
+  send_put_off(view->file(node.inode));  // an access list and the mode follow each other
   pb::XattrRequest request;
   request.set_inode(node.inode.value);
   request.set_name(std::string(name));

@@ -34,7 +34,22 @@ struct Attributes {
 };
 
 Attributes attributes_of(const pb::Attributes& wire);
+/// What a directory becomes when it gains or loses a name at `at`. Nothing where that cannot be
+/// told: what is known is not older, for it has this change already (of a call that was repeated),
+/// or its time was set, or the server's clock went back.
+std::optional<Attributes> after_entry(const Attributes& directory, const WallTime& at,
+                                      int subdirectories);
 void put_time(const WallTime& time, pb::Time* out);
+/// All of a change but what the handle is.
+void put_change(const SetStat& change, pb::SetAttributesRequest* out);
+/// Mode, owner and atime as after the change; `shown` is a Stat or Attributes.
+template <typename T>
+void show_change(const SetStat& change, T& shown) {
+  if (change.mode) shown.mode = (shown.mode & ~07777U) | (*change.mode & 07777);
+  shown.uid = change.uid.value_or(shown.uid);
+  shown.gid = change.gid.value_or(shown.gid);
+  shown.atime = change.atime.value_or(shown.atime);
+}
 
 /// st_ino: the same on every host and after every restart, different in clones and snapshots.
 constexpr std::uint64_t st_ino(ViewId view, InodeId inode) {

@@ -116,6 +116,7 @@ void NameCache::committed(FileKey file, const Attributes& attributes) {
   known->attributes.bytes = attributes.bytes;
   known->attributes.version = attributes.version;
   known->attributes.mtime = attributes.mtime;
+  known->attributes.atime = attributes.atime;
   known->attributes.ctime = ctime;
   attributes_.put(file, *known);
 }

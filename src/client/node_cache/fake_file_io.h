@@ -65,6 +65,7 @@ class FakeFileIo final : public FileIo {
   Status write(const Write&) override { return unused(); }
   Result<std::uint64_t> append(const Write&, Safety) override { return unused(); }
   std::optional<DirtyState> dirty(FileKey) override { return std::nullopt; }
+  bool put_off(FileKey, const SetStat&) override { return false; }
   Status flush(FileKey, Safety) override { return unused(); }
   void push_out(FileKey) override {}
   Status flush_branch(BranchId, Safety) override { return unused(); }

@@ -38,6 +38,7 @@ class Ledger {
     flock_owner = 14,   // the same, of flock's
     suspect = 15,       // unique: sent again, and not answered since
     lost = 16,          // branch, inode: bytes did not leave, and nobody was told of it yet
+    set = 17,           // branch, inode: attributes that go with the next commit
   };
   struct Key {
     Kind kind;

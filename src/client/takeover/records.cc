@@ -3,6 +3,37 @@
 #include "client/takeover/record_codec.h"
 
 namespace starlane::client {
+
+SetRecord record_of(const SetStat& change) {
+  const auto bit = [](bool has, std::uint32_t value) { return has ? value : 0; };
+  const WallTime atime = change.atime.value_or(WallTime());
+  const WallTime mtime = change.mtime.value_or(WallTime());
+  return {.which = bit(change.mode.has_value(), SetRecord::kMode) |
+                   bit(change.uid.has_value(), SetRecord::kUid) |
+                   bit(change.gid.has_value(), SetRecord::kGid) |
+                   bit(change.atime.has_value(), SetRecord::kAtime) |
+                   bit(change.mtime.has_value(), SetRecord::kMtime),
+          .mode = change.mode.value_or(0),
+          .uid = change.uid.value_or(0),
+          .gid = change.gid.value_or(0),
+          .atime_seconds = atime.seconds,
+          .mtime_seconds = mtime.seconds,
+          .atime_nanoseconds = atime.nanoseconds,
+          .mtime_nanoseconds = mtime.nanoseconds};
+}
+
+SetStat change_of(const SetRecord& record) {
+  SetStat change;
+  if (record.which & SetRecord::kMode) change.mode = record.mode;
+  if (record.which & SetRecord::kUid) change.uid = record.uid;
+  if (record.which & SetRecord::kGid) change.gid = record.gid;
+  if (record.which & SetRecord::kAtime)
+    change.atime = WallTime{record.atime_seconds, record.atime_nanoseconds};
+  if (record.which & SetRecord::kMtime)
+    change.mtime = WallTime{record.mtime_seconds, record.mtime_nanoseconds};
+  return change;
+}
+
 std::vector<std::byte> encode(const ViewRecord& view) {
   return RecordWriter()
       .number(view.branch.value)

@@ -61,6 +61,18 @@ struct LostRecord {
 };
 static_assert(sizeof(LostRecord) == 8);
 
+/// Attributes that go with a file's next commit.
+struct SetRecord {
+  static constexpr std::uint32_t kMode = 1, kUid = 2, kGid = 4, kAtime = 8, kMtime = 16;
+  std::uint32_t which = 0;
+  std::uint32_t mode = 0, uid = 0, gid = 0;
+  std::int64_t atime_seconds = 0, mtime_seconds = 0;
+  std::uint32_t atime_nanoseconds = 0, mtime_nanoseconds = 0;
+};
+static_assert(sizeof(SetRecord) == 40);
+SetRecord record_of(const SetStat& change);
+SetStat change_of(const SetRecord& record);
+
 /// The value as T; nothing when it is shorter. A longer one is a later build's.
 template <typename T>
 std::optional<T> plain_of(const std::vector<std::byte>& value) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -121,7 +122,8 @@ class DirtyFile {
   bool settled_through(std::uint64_t number) const SL_REQUIRES(m) {
     return slices.empty() || slices.front()->number > number;
   }
-  bool is_dirty() const SL_REQUIRES(m) { return !parts.empty() || !slices.empty(); }
+  bool has_bytes() const SL_REQUIRES(m) { return !parts.empty() || !slices.empty(); }
+  bool is_dirty() const SL_REQUIRES(m) { return has_bytes() || set; }
 
   const FileKey key;
   const std::shared_ptr<Arena> arena;
@@ -133,6 +135,10 @@ class DirtyFile {
   std::uint64_t length SL_GUARDED_BY(m) = 0;            // end of the furthest dirty byte
   std::uint64_t committed_length SL_GUARDED_BY(m) = 0;  // as last heard
   WallTime mtime SL_GUARDED_BY(m);
+  bool mtime_given SL_GUARDED_BY(m) = false;  // it was set, and nothing was written since
+  WallTime ctime SL_GUARDED_BY(m);
+  /// Attributes that go with the next commit. Not changed but by that while it is under way.
+  std::optional<SetStat> set SL_GUARDED_BY(m);
   bool kill_privileges SL_GUARDED_BY(m) = false;
   Attachment attachment SL_GUARDED_BY(m);  // that all of it was written under
   Status error SL_GUARDED_BY(m);           // the first since the last flush

@@ -301,6 +301,7 @@ Status FakeMeta::apply(const pb::CommitRequest& request, pb::CommitReply* reply)
     }
     file.length = std::max(file.length, request.append() ? 0 : request.length());
     file.durable = false;
+    file.set.MergeFrom(request.set());
   }
   if (request.durable()) {
     for (auto& [key, other] : files_) other.durable = true;
@@ -309,6 +310,26 @@ Status FakeMeta::apply(const pb::CommitRequest& request, pb::CommitReply* reply)
   reply->mutable_attributes()->set_version(file.version);
   reply->mutable_attributes()->set_length(file.length);
   return {};
+}
+
+Status FakeMeta::set_attributes(const Call&, const pb::SetAttributesRequest& request,
+                                pb::Attributes*) {
+  MutexLock lock(m_);
+  SL_TRY(fault_before());
+  if (fenced_.contains(SessionId(request.on().session())))
+    return Status(Errc::fenced, "session ended");
+  files_[key_of(request.on(), request.inode())].set.MergeFrom(request);
+  ++sets_;
+  return {};
+}
+
+pb::SetAttributesRequest FakeMeta::set(FileKey file) {
+  MutexLock lock(m_);
+  return files_.at(file).set;
+}
+std::uint64_t FakeMeta::sets() {
+  MutexLock lock(m_);
+  return sets_;
 }
 
 Status FakeMeta::flush(const Call&, const pb::FlushRequest&, pb::Empty*) {

@@ -93,6 +93,8 @@ class FakeMeta final : public NoMeta {
   Status reserve_slices(const Call&, const pb::ReserveSlicesRequest&,
                         pb::ReserveSlicesReply* reply) override;
   Status commit(const Call&, const pb::CommitRequest&, pb::CommitReply* reply) override;
+  Status set_attributes(const Call&, const pb::SetAttributesRequest&,
+                        pb::Attributes* reply) override;
   Status flush(const Call&, const pb::FlushRequest&, pb::Empty* reply) override;
   Status escrow(const Call&, const pb::EscrowRequest&, pb::EscrowReply* reply) override;
 
@@ -118,6 +120,9 @@ class FakeMeta final : public NoMeta {
   FileState state(FileKey file);
   std::vector<pb::SliceEntry> entries(FileKey file, std::uint32_t chunk);
   std::uint64_t commits();
+  /// All that was set on it, by commits and by calls of set_attributes; how many of these.
+  pb::SetAttributesRequest set(FileKey file);
+  std::uint64_t sets();
   std::uint64_t map_calls();
   bool durable(FileKey file);
 
@@ -126,6 +131,7 @@ class FakeMeta final : public NoMeta {
     std::uint64_t version = 1, length = 0;
     std::map<std::uint32_t, std::vector<pb::SliceEntry>> chunks;
     bool durable = true;
+    pb::SetAttributesRequest set;
   };
   Status fault_before() SL_REQUIRES(m_);
   bool fault_after() SL_REQUIRES(m_);
@@ -144,6 +150,7 @@ class FakeMeta final : public NoMeta {
   std::uint64_t map_epoch_ SL_GUARDED_BY(m_) = 1;
   std::uint64_t next_slice_ SL_GUARDED_BY(m_) = 64;
   std::uint64_t commits_ SL_GUARDED_BY(m_) = 0;
+  std::uint64_t sets_ SL_GUARDED_BY(m_) = 0;
   std::uint64_t map_calls_ SL_GUARDED_BY(m_) = 0;
   bool limited_ SL_GUARDED_BY(m_) = false;
   std::uint64_t room_ SL_GUARDED_BY(m_) = 0;    // neither used nor set aside

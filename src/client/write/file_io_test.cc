@@ -425,6 +425,106 @@ TEST(FileIo, AFailureThatNobodyWasToldOfIsLeftToTheNextProcess) {
   EXPECT_TRUE(rig.io->flush(file, Safety::accepted).ok());
 }
 
+SetStat mode_of(std::uint32_t mode) {
+  SetStat change;
+  change.mode = mode;
+  return change;
+}
+
+TEST(FileIo, AttributesGoWithTheCommitOfTheBytes) {
+  Rig rig;
+  const FileKey file = rig.create(1);
+  EXPECT_FALSE(rig.io->put_off(file, mode_of(0600))) << "no commit is to come";
+  ASSERT_TRUE(rig.write(file, 0, "x").ok());
+  SetStat owner;
+  owner.uid = 5;
+  owner.mtime = WallTime{1000, 7};
+  ASSERT_TRUE(rig.io->put_off(file, mode_of(0640)));
+  ASSERT_TRUE(rig.io->put_off(file, owner));
+  ASSERT_TRUE(rig.io->put_off(file, mode_of(0600)));
+  const auto dirty = rig.io->dirty(file);
+  ASSERT_TRUE(dirty && dirty->set);
+  EXPECT_EQ(dirty->set->mode, 0600u);
+  EXPECT_EQ(dirty->mtime, (WallTime{1000, 7}));
+  EXPECT_TRUE(dirty->mtime_given);
+  ASSERT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  EXPECT_EQ(rig.meta.commits(), 1u);
+  EXPECT_EQ(rig.meta.sets(), 0u);
+  EXPECT_EQ(rig.meta.set(file).mode(), 0600u);
+  EXPECT_EQ(rig.meta.set(file).uid(), 5u);
+  EXPECT_EQ(rig.meta.set(file).mtime().seconds(), 1000);
+  EXPECT_FALSE(rig.io->dirty(file));
+}
+
+TEST(FileIo, AWriteAfterAGivenTimeCounts) {
+  Rig rig;
+  const FileKey file = rig.create(1);
+  ASSERT_TRUE(rig.write(file, 0, "x").ok());
+  SetStat change = mode_of(0600);
+  change.mtime = WallTime{1000, 7};
+  ASSERT_TRUE(rig.io->put_off(file, change));
+  ASSERT_TRUE(rig.write(file, 1, "y").ok());
+  EXPECT_FALSE(rig.io->dirty(file)->mtime_given);
+  EXPECT_GT(rig.io->dirty(file)->mtime.seconds, 1000);
+  ASSERT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  EXPECT_EQ(rig.meta.set(file).mode(), 0600u);
+  EXPECT_FALSE(rig.meta.set(file).has_mtime());
+}
+
+TEST(FileIo, AttributesWhoseBytesAreLostGoAlone) {
+  Rig rig;
+  const FileKey file = rig.create(1);
+  rig.blocks->fail_puts(Status(Errc::no_space, "full"));
+  ASSERT_TRUE(rig.write(file, 0, noise(100'000, 1)).ok());
+  ASSERT_TRUE(rig.io->put_off(file, mode_of(0600)));
+  EXPECT_EQ(rig.io->flush(file, Safety::accepted).code(), Errc::no_space);
+  EXPECT_EQ(rig.meta.commits(), 0u);
+  EXPECT_EQ(rig.meta.sets(), 1u);
+  EXPECT_EQ(rig.meta.set(file).mode(), 0600u);
+  EXPECT_FALSE(rig.io->dirty(file));
+}
+
+TEST(FileIo, AttributesOfAnEndedSessionAreLostWithItsBytes) {
+  Rig rig;
+  const FileKey file = rig.create(1);
+  ASSERT_TRUE(rig.write(file, 0, noise(100'000, 1)).ok());
+  ASSERT_TRUE(rig.io->put_off(file, mode_of(0600)));
+  rig.meta.fence(SessionId(107));
+  EXPECT_EQ(rig.io->flush(file, Safety::accepted).code(), Errc::io);
+  EXPECT_FALSE(rig.meta.set(file).has_mode());
+  EXPECT_FALSE(rig.io->dirty(file));
+}
+
+TEST(FileIo, AttributesThatWerePutOffStandInTheLedgerUntilTheyAreCommitted) {
+  const UniqueFd memory = std::move(Ledger::create()).value();
+  const auto ledger = std::move(Ledger::open(memory.get())).value();
+  FileIoOptions options = Rig::small();
+  options.ledger = ledger.get();
+  Rig rig(1, options);
+  const FileKey file = rig.create(1), removed = rig.create(2);
+  const auto noted = [&] { return ledger->all(Ledger::Kind::set); };
+  for (const FileKey each : {file, removed}) ASSERT_TRUE(rig.write(each, 0, "x").ok());
+  SetStat change = mode_of(04755);
+  change.gid = 3'000'000'000;
+  change.atime = WallTime{-5, 1};
+  change.mtime = WallTime{1000, 7};
+  ASSERT_TRUE(rig.io->put_off(file, change));
+  ASSERT_TRUE(rig.io->put_off(removed, change));
+  rig.io->discard(removed, 0);
+  ASSERT_EQ(noted().size(), 1u);
+  EXPECT_EQ(noted()[0].key, (Ledger::Key{Ledger::Kind::set, 7, 1}));
+  SetStat left = change_of(*plain_of<SetRecord>(noted()[0].value));
+  EXPECT_EQ(left.mode, change.mode);
+  EXPECT_FALSE(left.uid);
+  EXPECT_EQ(left.gid, change.gid);
+  EXPECT_EQ(left.atime, change.atime);
+  EXPECT_EQ(left.mtime, change.mtime);
+  ASSERT_TRUE(rig.write(file, 1, "y").ok());
+  EXPECT_FALSE(change_of(*plain_of<SetRecord>(noted()[0].value)).mtime) << "written since";
+  ASSERT_TRUE(rig.io->flush(file, Safety::accepted).ok());
+  EXPECT_TRUE(noted().empty());
+}
+
 TEST(FileIo, MoreThanTheArenaHoldsPassesThroughIt) {
   Rig rig;
   const FileKey file = rig.create(1);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "client/blocks/patience.h"
+#include "client/names/attributes.h"
 #include "client/write/write_back.h"
 #include "common/batch.h"
 #include "common/log.h"
@@ -131,6 +132,11 @@ Status WriteBack::finish_flush(DirtyFile& file, std::uint64_t through, Safety sa
 
 /// Returns when no slice up to `through` is pending: committed, failed or dropped.
 void WriteBack::commit_through(DirtyFile& file, std::uint64_t through, Safety safety) {
+  commit_slices(file, through, safety);
+  send_set(file);
+}
+
+void WriteBack::commit_slices(DirtyFile& file, std::uint64_t through, Safety safety) {
   for (;;) {
     std::vector<std::shared_ptr<PendingSlice>> slices;
     pb::CommitRequest request;
@@ -155,6 +161,7 @@ void WriteBack::commit_through(DirtyFile& file, std::uint64_t through, Safety sa
     {
       MutexLock lock(file.m);
       settle(file, slices, status, reply);
+      if (request.has_set() && (status.ok() || status.code() == Errc::fenced)) forget_set(file);
       file.committing = false;
       file.changed.notify_all();
     }
@@ -195,6 +202,7 @@ pb::CommitRequest WriteBack::request_for(DirtyFile& file,
   request.set_length(length);
   set_time(file.mtime, request.mutable_mtime());
   request.set_kill_privileges(file.kill_privileges);
+  if (file.set) put_change(*file.set, request.mutable_set());
   return request;
 }
 

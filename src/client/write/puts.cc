@@ -121,6 +121,7 @@ void WriteBack::fenced(BranchId branch, const Attachment& attachment) {
     if (file->attachment != attachment || !file->is_dirty()) continue;
     fail(*file, Status(Errc::io, "writes were lost: the server had ended the session"));
     file->drop_all();
+    forget_set(*file);
     file->changed.notify_all();
   }
 }

@@ -115,6 +115,7 @@ Status WriteBack::begin_write(DirtyFile& file, const FileIo::Write& request,
   if (file.is_dirty() && file.attachment != attachment) {
     fail(file, Status(Errc::io, "writes of an ended session were lost"));
     file.drop_all();
+    forget_set(file);
   }
   // A full store is told at once: more would only be lost as well.
   if (file.error.code() == Errc::no_space || file.error.code() == Errc::quota) return file.error;
@@ -154,7 +155,9 @@ Status WriteBack::write_piece(DirtyFile& file, std::uint64_t offset, ByteSpan by
 }
 
 void WriteBack::write_published(DirtyFile& file, std::uint64_t offset, std::vector<PutJob>& jobs) {
-  file.mtime = system_clock().wall();
+  file.mtime = file.ctime = system_clock().wall();
+  file.mtime_given = false;
+  written_over_given_time(file);
   if (file.dirty_since == Nanoseconds(0)) file.dirty_since = system_clock().boot();
   if (!file.block_is_full(offset)) return;
   const std::uint64_t begin = round_down(offset, kBlockSize);
@@ -216,7 +219,8 @@ std::optional<DirtyState> WriteBack::dirty(FileKey key) {
   if (!file) return std::nullopt;
   MutexLock lock(file->m);
   if (!file->is_dirty()) return std::nullopt;
-  return DirtyState{file->length, file->parts.bytes(), file->mtime};
+  return DirtyState{file->length,      file->parts.bytes(), file->mtime,
+                    file->mtime_given, file->ctime,         file->set};
 }
 
 WriteBack::Shown WriteBack::show(FileKey key, std::uint64_t begin, std::uint64_t end) {
@@ -242,7 +246,10 @@ void WriteBack::discard(FileKey key, std::uint64_t length) {
     while (file->committing) file->changed.wait(file->m);
     file->cut(length, unused);
     file->committed_length = std::min(file->committed_length, length);
-    if (length == 0) static_cast<void>(take_failure(*file));
+    if (length == 0) {
+      static_cast<void>(take_failure(*file));
+      forget_set(*file);
+    }
     std::erase_if(unused,
                   [](const auto& slice) { return slice->in_flight != 0; });  // the last job does it
     file->changed.notify_all();

@@ -11,6 +11,7 @@
 #include "client/blocks/block_client.h"
 #include "client/file_io.h"
 #include "client/session/requests.h"
+#include "client/takeover/ledger.h"
 #include "client/write/dirty_files.h"
 #include "client/write/escrow.h"
 #include "client/write/reclaim.h"
@@ -18,8 +19,6 @@
 #include "common/thread_pool.h"
 
 namespace starlane::client {
-
-class Ledger;
 
 class WriteBack {
  public:
@@ -51,6 +50,7 @@ class WriteBack {
   Status write(const FileIo::Write& request);
   Result<std::uint64_t> append(const FileIo::Write& request, Safety safety);
   std::optional<DirtyState> dirty(FileKey file);
+  bool put_off(FileKey file, const SetStat& change);
   /// once: a failure is told by this call, and to nobody after it. kept: the next flush tells it.
   enum class Told : std::uint8_t { once, kept };
   Status flush(FileKey file, Safety safety, Told told = Told::once);
@@ -111,6 +111,13 @@ class WriteBack {
   void fail(DirtyFile& file, const Status& why) SL_REQUIRES(file.m);
   Status take_failure(DirtyFile& file) SL_REQUIRES(file.m);
 
+  Ledger::Key set_key(const DirtyFile& file) const {
+    return {Ledger::Kind::set, file.key.branch.value, file.key.inode.value};
+  }
+  void forget_set(DirtyFile& file) SL_REQUIRES(file.m);
+  void written_over_given_time(DirtyFile& file) SL_REQUIRES(file.m);
+  void send_set(DirtyFile& file);
+
   std::uint64_t begin_flush(DirtyFile& file);
   Status finish_flush(DirtyFile& file, std::uint64_t through, Safety safety, Told told);
   void commit_through(DirtyFile& file, std::uint64_t through, Safety safety);
@@ -121,6 +128,7 @@ class WriteBack {
                 pb::CommitReply* reply);
   void settle(DirtyFile& file, const std::vector<std::shared_ptr<PendingSlice>>& slices,
               const Status& status, const pb::CommitReply& reply) SL_REQUIRES(file.m);
+  void commit_slices(DirtyFile& file, std::uint64_t through, Safety safety);
   pb::CommitRequest request_for(DirtyFile& file,
                                 const std::vector<std::shared_ptr<PendingSlice>>& slices)
       SL_REQUIRES(file.m);

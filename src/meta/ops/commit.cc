@@ -1,11 +1,12 @@
 // commit: what a flush wrote becomes the file's, all slices with length, version and times in one
-// transaction. The bits of the slices in their reservation make it happen once; O_APPEND finds its
-// place here.
+// transaction, and with what was set on the file meanwhile. The bits of the slices in their
+// reservation make it happen once; O_APPEND finds its place here.
 #include <algorithm>
 #include <map>
 
 #include "meta/contents.h"
 #include "meta/escrow.h"
+#include "meta/given.h"
 #include "meta/messages.h"
 #include "meta/ops/ops.h"
 #include "meta/protection.h"
@@ -219,6 +220,10 @@ Status run_commit(Change& change, const pb::CommitRequest& request, Plan& plan, 
   node.row.mtime = request.has_mtime() ? SL_TRY(time_of(request.mtime())) : change.now;
   touch_ctime(node.row, change.now);
   if (request.kill_privileges()) kill_privileges(node.row);
+  if (request.has_set()) {
+    SL_TRY(may_be_given(request.set(), node.row));
+    SL_TRY(give(change, request.set(), node));
+  }
   put_node(change, node);
   put_attributes(node.inode, node.row, {}, reply->mutable_attributes());
   return {};

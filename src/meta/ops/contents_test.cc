@@ -50,6 +50,27 @@ class Files : public testing::Test {
   std::uint64_t file = 0;
 };
 
+TEST_F(Files, ACommitTakesAttributesAlong) {
+  pb::CommitRequest request;
+  request.set_inode(file);
+  request.set_length(10);
+  request.mutable_mtime()->set_seconds(50);
+  request.set_kill_privileges(true);
+  request.mutable_set()->set_mode(04751);
+  request.mutable_set()->set_uid(5);
+  request.mutable_set()->mutable_atime()->set_seconds(60);
+  const pb::Attributes now = v.commit(request).value().attributes();
+  EXPECT_EQ(now.mode(), 0104751u) << "what the writes took away came before";
+  EXPECT_EQ(now.uid(), 5u);
+  EXPECT_EQ(now.atime().seconds(), 60);
+  EXPECT_EQ(now.mtime().seconds(), 50);
+  EXPECT_EQ(at(file).mode(), now.mode());
+  // An owner takes them, too, unless a mode gives them back.
+  request.clear_kill_privileges();
+  request.mutable_set()->clear_mode();
+  EXPECT_EQ(v.commit(request).value().attributes().mode(), 0100751u);
+}
+
 TEST_F(Files, CommitChangesLengthVersionAndMapTogether) {
   const pb::Attributes before = at(file);
   v.clock().advance(std::chrono::seconds(1));
