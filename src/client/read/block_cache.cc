@@ -20,6 +20,12 @@ unsigned order_for(std::uint32_t units) {
   return static_cast<unsigned>(std::countr_zero(wasteful ? up / 2 : up));
 }
 
+/// Of the piece that holds so many bytes.
+unsigned pool_order_for(std::uint64_t bytes) {
+  return static_cast<unsigned>(
+      std::countr_zero(std::bit_ceil(divide_up(bytes, MemoryPool::kUnit))));
+}
+
 }  // namespace
 
 BlockCache::BlockCache(std::uint64_t bytes) : pool_(std::make_shared<MemoryPool>(bytes)) {}
@@ -93,7 +99,9 @@ BlockCache::Attempt BlockCache::try_claim(const Range& range, bool whole,
     const bool all = whole && block->memory.empty();
     const Run home =
         all ? Run{0, static_cast<std::uint32_t>(divide_up(block->length, kUnit))} : run;
-    const auto order = static_cast<unsigned>(std::countr_zero(std::bit_ceil(home.units)));
+    const std::uint64_t bytes = std::min<std::uint64_t>(std::uint64_t{home.units} * kUnit,
+                                                        block->length - home.first * kUnit);
+    const auto order = pool_order_for(bytes);
     if (!piece || piece->order != order) return {{}, order};
     attach(*block, home, *std::exchange(piece, std::nullopt));
   }

@@ -60,6 +60,22 @@ TEST(FileIo, AFewBytesLiveInTheMetadata) {
   EXPECT_EQ(*rig.read(file, 6, 3), "wor");
 }
 
+TEST(FileIo, SmallFilesTakeLittleOfTheCache) {
+  Rig rig;
+  constexpr std::uint64_t kFiles = 300;
+  for (std::uint64_t i = 1; i <= kFiles; ++i) {
+    const FileKey file = rig.create(i);
+    ASSERT_TRUE(rig.write(file, 0, noise(5000 + i, i)).ok());
+  }
+  ASSERT_TRUE(rig.io->flush_all(Safety::accepted).ok());
+  rig.open(Rig::small());
+  for (const bool again : {false, true}) {
+    for (std::uint64_t i = 1; i <= kFiles; ++i)
+      ASSERT_EQ(*rig.read({BranchId(7), InodeId(i)}, 0, 9000), noise(5000 + i, i)) << again;
+  }
+  EXPECT_LE(rig.io->figures().cached_bytes, kFiles * 8_KiB);
+}
+
 TEST(FileIo, HolesAreZeros) {
   Rig rig;
   const FileKey file = rig.create(1);
