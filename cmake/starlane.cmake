@@ -21,6 +21,10 @@ function(sl_module name)
     list(TRANSFORM M_TEST_DEPS PREPEND sl_)
     add_executable(${name}_test ${M_TESTS})
     target_link_libraries(${name}_test PRIVATE sl_${name} ${M_TEST_DEPS} GTest::gmock GTest::gtest_main)
+    if("fuzz_test.cc" IN_LIST M_TESTS)  # common/fuzz.h
+      set_source_files_properties(fuzz_test.cc PROPERTIES COMPILE_DEFINITIONS
+                                  SL_CORPUS="${PROJECT_SOURCE_DIR}/tests/corpus")
+    endif()
     gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
                          PROPERTIES TIMEOUT 300 LABELS folder)
   endif()
