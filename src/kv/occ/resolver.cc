@@ -22,6 +22,8 @@ Result<std::unique_ptr<Resolver>> Resolver::open(std::unique_ptr<Storage> storag
   const auto found = SL_TRY(storage->view());
   const auto stored = SL_TRY(found->get(kSequenceKey));
   const Version last = stored ? SL_TRY(decode_sequence(*stored)) : 0;
+  if (last > ~Version{0} - kStartGap)
+    return Status(Errc::corrupt, "the key-value engine's own row is damaged");
   const Version base = last + kStartGap;
   const std::string sequence = encode_sequence(base);
   SL_TRY(storage->write({{kSequenceKey, sequence}}));
