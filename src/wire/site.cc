@@ -13,6 +13,7 @@
 #include "common/errno.h"
 #include "common/rng.h"
 #include "net/key.h"
+#include "wire/json_value.h"
 
 namespace starlane::wire {
 namespace fs = std::filesystem;
@@ -55,19 +56,30 @@ Status write_identity(const fs::path& file, const std::string& cluster) {
   return sync_directory(file.parent_path());
 }
 
+/// It becomes part of the names of sockets.
+bool is_cluster(const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+  };
+  return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, allowed);
+}
+
 Result<std::string> read_identity(const fs::path& file) {
+  const Status damaged(
+      Errc::corrupt,
+      file.string() + " is damaged; restore it from a backup, or start in another --dir");
   std::ifstream in(file);
   const auto json = nlohmann::json::parse(in, nullptr, false);
-  if (!json.is_object() || json.value("what", "") != "starlane site")
-    return Status(
-        Errc::corrupt,
-        file.string() + " is damaged; restore it from a backup, or start in another --dir");
-  if (json.value("format", 0) != kFormat)
+  if (value_in<std::string>(json, "what", "") != "starlane site") return damaged;
+  const int format = value_in(json, "format", 0);
+  if (format == 0) return damaged;
+  if (format != kFormat)
     return Status(Errc::unsupported, file.parent_path().string() + " has format " +
-                                         std::to_string(json.value("format", 0)) +
-                                         ", this starlane reads format " + std::to_string(kFormat) +
+                                         std::to_string(format) + ", this starlane reads format " +
+                                         std::to_string(kFormat) +
                                          "; run the version that made it");
-  return json.value("cluster", "");
+  const auto cluster = value_in<std::string>(json, "cluster", "");
+  return is_cluster(cluster) ? Result<std::string>(cluster) : damaged;
 }
 
 Status make_directories(const fs::path& directory) {
