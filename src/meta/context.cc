@@ -106,6 +106,9 @@ struct Fixed {  // places of the rows that begin every change
   std::size_t outcome = 0;
 };
 
+/// Outcomes go with their session.
+bool is_recorded(const Access& access) { return access.session && access.request != 0; }
+
 std::vector<std::string> keys_of_change(const Access& access, const std::vector<std::string>& keys,
                                         Fixed* at) {
   std::vector<std::string> all;
@@ -120,7 +123,7 @@ std::vector<std::string> keys_of_change(const Access& access, const std::vector<
   if (access.session && access.attachment_epoch != 0) {
     at->attachment = add(attachment_key(access.branch, access.session));
   }
-  if (access.request != 0)
+  if (is_recorded(access))
     at->outcome = add(outcome_key(access.branch, access.session, access.request));
   return all;
 }
@@ -161,7 +164,7 @@ void guard_all(kv::Transaction& t, const Access& access) {
 /// True: this very call was answered before, and `reply` holds the answer.
 Result<bool> answered(const Access& access, const Rows& rows, const Fixed& at, std::uint16_t method,
                       google::protobuf::MessageLite* reply) {
-  if (access.request == 0 || !rows[at.outcome]) return false;
+  if (!is_recorded(access) || !rows[at.outcome]) return false;
   const OutcomeRow outcome = SL_TRY(OutcomeRow::decode(rows[at.outcome]->value));
   if (outcome.method != method) {
     return {Errc::protocol, "two calls of one session carry the same request number"};
@@ -188,7 +191,7 @@ Status change_branch(Context& context, const Access& access, std::uint16_t metho
     Change change{context, t, access, head, now, to_ns(now)};
     reply->Clear();
     SL_TRY(body(change, rows));
-    if (access.request == 0) return {};
+    if (!is_recorded(access)) return {};
     const std::string key = outcome_key(access.branch, access.session, access.request);
     t.expect(key, kv::kAbsent);
     t.put(key, OutcomeRow{change.header(), method, reply->SerializeAsString()}.encode());

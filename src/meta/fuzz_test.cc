@@ -31,11 +31,12 @@ bool comes_back(ByteSpan bytes) {
   return true;
 }
 
-/// One from before the trash is written with its settings.
-bool head(ByteSpan bytes) {
-  const auto row = decoded<HeadRow>(bytes);
+/// As above, but for what is filled in where it was written before it was thought of, or not kept.
+template <typename Row>
+bool settles(ByteSpan bytes) {
+  const auto row = decoded<Row>(bytes);
   if (!taken(row)) return false;
-  const auto again = HeadRow::decode(row->encode());
+  const auto again = Row::decode(row->encode());
   EXPECT_TRUE(again.ok() && again->encode() == row->encode());
   return true;
 }
@@ -131,8 +132,8 @@ bool rows(ByteSpan bytes, Rng& rng) {
                       comes_back<ImageRow>(bytes),
                       comes_back<FlushedRow>(bytes),
                       comes_back<WindowRow>(bytes),
-                      comes_back<FsckState>(bytes),
-                      head(bytes),
+                      settles<FsckState>(bytes),
+                      settles<HeadRow>(bytes),
                       chunk(bytes, rng),
                       locks(bytes, rng),
                       access_list(bytes, rng),
