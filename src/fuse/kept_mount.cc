@@ -11,8 +11,9 @@ void put_texts(client::RecordWriter& writer, const std::vector<std::string>& tex
 }
 
 std::vector<std::string> take_texts(client::RecordReader& reader) {
-  std::vector<std::string> texts(reader.number<std::uint16_t>());
-  for (std::string& text : texts) text = reader.text();
+  std::vector<std::string> texts;
+  for (auto left = reader.number<std::uint16_t>(); left > 0 && reader.good(); --left)
+    texts.push_back(reader.text());
   return texts;
 }
 

@@ -36,8 +36,9 @@ int receive_message(int socket, HolderMessage* message, int* fd, int flags) {
   if (got < 0) return -1;
   UniqueFd came = PassedFd::taken_from(header);
   message->text[sizeof message->text - 1] = '\0';
-  const bool sound =
-      got == static_cast<ssize_t>(sizeof *message) && message->magic == HolderMessage::kMagic;
+  const bool whole = (header.msg_flags & MSG_TRUNC) == 0;
+  const bool sound = whole && got == static_cast<ssize_t>(sizeof *message) &&
+                     message->magic == HolderMessage::kMagic;
   if (!sound) return -1;
   *fd = came.release();
   return 1;
