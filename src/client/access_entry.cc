@@ -8,6 +8,7 @@ namespace starlane::client {
 namespace {
 
 constexpr std::size_t kFields = 12;
+constexpr std::int64_t kMostMicroseconds = INT64_MAX / 1000;
 
 int digit_of(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -58,14 +59,15 @@ bool number_of(std::string_view field, Number& out, int base = 10) {
 bool time_of(std::string_view field, WallTime& out) {
   const std::size_t dot = field.find('.');
   return dot != std::string_view::npos && number_of(field.substr(0, dot), out.seconds) &&
-         number_of(field.substr(dot + 1), out.nanoseconds);
+         number_of(field.substr(dot + 1), out.nanoseconds) && out.nanoseconds < 1'000'000'000;
 }
 
 bool duration_of(std::string_view field, Nanoseconds& out) {
   const std::size_t dot = field.find('.');
-  std::int64_t us = 0, tenths = 0;
+  std::uint32_t tenths = 0;
+  std::int64_t us = 0;
   if (dot == std::string_view::npos || !number_of(field.substr(0, dot), us) ||
-      !number_of(field.substr(dot + 1), tenths))
+      !number_of(field.substr(dot + 1), tenths) || us < 0 || us >= kMostMicroseconds || tenths > 9)
     return false;
   out = Nanoseconds(us * 1000 + tenths * 100);
   return true;

@@ -20,6 +20,7 @@ class RecordWriter {
     return *this;
   }
   RecordWriter& text(std::string_view text) {
+    text = text.substr(0, UINT16_MAX);
     number(static_cast<std::uint16_t>(text.size()));
     const ByteSpan bytes = bytes_of(text);
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());

@@ -54,7 +54,7 @@ Views::Restored Views::restore() {
     if (const auto record = decode_view(entry.value)) newest[record->branch] = entry.key.a;
   for (const Ledger::Entry& entry : entries) {
     const auto record = decode_view(entry.value);
-    if (!record || entry.key.a == 0 || entry.key.a >= kSlots) continue;
+    if (!record || entry.key.a == 0 || entry.key.a >= kSlots || entry.key.b != 0) continue;
     // Once detached, a branch that came back got a slot of its own; the old one shows nothing.
     Sessions::Taken taken;
     if (newest[record->branch] == entry.key.a) {

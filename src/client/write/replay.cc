@@ -30,9 +30,11 @@ class Mapping {
   ByteSpan bytes;
 };
 
+/// Its bytes within the arena, and where they belong within what a file can be.
 bool lies_inside(const ArenaRecord& record, const ArenaHeader& header) {
   return record.arena_offset <= header.data_bytes &&
-         record.length <= header.data_bytes - record.arena_offset;
+         record.length <= header.data_bytes - record.arena_offset && record.offset <= INT64_MAX &&
+         record.length <= INT64_MAX - record.offset;
 }
 
 }  // namespace
@@ -65,7 +67,8 @@ Result<Replayed> replay_arena(int fd, const std::function<Status(const ReplayedE
     ++replayed.extents;
     replayed.bytes += record.length;
   }
-  if (damaged) return Status(Errc::corrupt, "a record of the write arena points outside it");
+  if (damaged)
+    return Status(Errc::corrupt, "a record of the write arena points outside it or its file");
   return replayed;
 }
 
