@@ -20,6 +20,7 @@
 #include "cli/terminal.h"
 #include "common/errno.h"
 #include "wire/console.h"
+#include "wire/json_value.h"
 
 namespace starlane::cli {
 namespace {
@@ -162,8 +163,10 @@ std::set<int> processes_of(const wire::Site& site) {
   const json roles = role_states(site);
   for (const auto& [role, state] : roles.items()) found.insert(state.value("pid", 0));
   const json up = json::parse(file_text(site.directory() / "run" / "up.json"), nullptr, false);
-  if (up.is_object() && up.contains("children"))
-    for (const auto& [role, pid] : up["children"].items()) found.insert(pid.get<int>());
+  if (const json children = up.is_object() ? up.value("children", json::object()) : json();
+      children.is_object())
+    for (const auto& [role, pid] : children.items())
+      found.insert(wire::value_in(children, role.c_str(), 0));
   int up_pid = 0;
   std::ifstream(site.directory() / "run" / "up.lock") >> up_pid;
   found.insert(up_pid);

@@ -1,6 +1,9 @@
 #include "cli/role_states.h"
 
+#include <algorithm>
 #include <fstream>
+
+#include "wire/json_value.h"
 
 namespace starlane::cli {
 
@@ -64,6 +67,22 @@ Status add_scrubs(MetaService& meta, json* targets) {
   return {};
 }
 
+bool is_list_of_texts(const json& value) {
+  return value.is_array() &&
+         std::ranges::all_of(value, [](const json& one) { return one.is_string(); });
+}
+
+/// As wire/state_writer writes it: those who show it need not look again.
+bool is_sound(const json& state) {
+  if (wire::value_in(state, "pid", 0) <= 0) return false;
+  const json figures = state.value("figures", json::object());
+  if (!figures.is_object() || !is_list_of_texts(state.value("metrics", json::array())))
+    return false;
+  for (const char* text : {"mountpoint", "passthrough", "bulk"})
+    if (figures.contains(text) && !figures[text].is_string()) return false;
+  return is_list_of_texts(figures.value("limitations", json::array()));
+}
+
 }  // namespace
 
 json role_states(const wire::Site& site) {
@@ -71,7 +90,7 @@ json role_states(const wire::Site& site) {
   for (const char* role : {"meta", "store", "keeper", "mount"}) {
     std::ifstream in(site.state_file(role));
     json state = json::parse(in, nullptr, false);
-    if (state.is_object()) roles[role] = std::move(state);
+    if (is_sound(state)) roles[role] = std::move(state);
   }
   return roles;
 }

@@ -7,11 +7,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/role_states.h"
 #include "common/errno.h"
 #include "wire/holding.h"
 
@@ -40,11 +39,10 @@ Status upgrade(const Program& program, const std::string& mountpoint, const std:
   std::string where = mountpoint;
   if (where.empty()) {
     const wire::Site site = SL_TRY(program.site());
-    std::ifstream in(site.state_file("mount"));
-    const auto state = nlohmann::json::parse(in, nullptr, false);
-    if (!state.is_object())
+    const nlohmann::json roles = role_states(site);
+    if (!roles.contains("mount"))
       return Status(Errc::unavailable, "nothing of this site is mounted here; give --mount DIR");
-    where = state["figures"].value("mountpoint", "");
+    where = roles["mount"].value(nlohmann::json::json_pointer("/figures/mountpoint"), "");
   }
   std::error_code failed;
   const auto path =

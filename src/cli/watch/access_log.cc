@@ -5,6 +5,7 @@
 
 #include "cli/terminal.h"
 #include "cli/watch/consoles.h"
+#include "wire/json_value.h"
 
 namespace starlane::cli {
 namespace {
@@ -16,13 +17,13 @@ Status print(const Program& program, const std::vector<Consoles::Answer>& answer
       continue;
     }
     const auto state = nlohmann::json::parse(answer.body, nullptr, false);
-    const std::string file = state.is_object() ? state.value("file", "") : "";
+    const auto file = wire::value_in<std::string>(state, "file", "");
     std::printf("%s  %s\n", answer.process.c_str(),
-                file.empty()
-                    ? "no access log is being written"
-                    : ("writes " + file + ", " +
-                       human_count(state.value("dropped", std::uint64_t{0})) + " operations missed")
-                          .c_str());
+                file.empty() ? "no access log is being written"
+                             : ("writes " + file + ", " +
+                                human_count(wire::value_in(state, "dropped", std::uint64_t{0})) +
+                                " operations missed")
+                                   .c_str());
   }
   return {};
 }

@@ -26,6 +26,7 @@ std::vector<ProfileRow> sorted(std::vector<ProfileRow> rows) {
 }  // namespace
 
 Status ProfileTable::add(std::string_view page) {
+  std::vector<ProfileRow> found;
   try {
     const auto json = nlohmann::json::parse(page);
     for (const auto& one : json.at("rows")) {
@@ -37,13 +38,15 @@ Status ProfileTable::add(std::string_view page) {
       one.at("bytes").get_to(row.bytes);
       one.at("total_ns").get_to(row.took.sum);
       one.at("buckets").get_to(row.took.buckets);
-      rows_.push_back(std::move(row));
+      found.push_back(std::move(row));
     }
     dropped_ += json.at("dropped").get<std::uint64_t>();
   } catch (const nlohmann::json::exception&) {
     return Status(Errc::corrupt,
                   "the mount's profile cannot be understood: is it of this version?");
   }
+  rows_.insert(rows_.end(), std::make_move_iterator(found.begin()),
+               std::make_move_iterator(found.end()));
   return {};
 }
 
