@@ -31,7 +31,7 @@ int __sanitizer_install_malloc_and_free_hooks(void (*allocated)(const volatile v
                                               void (*freed)(const volatile void*));
 /// Undefined behaviour is a failure: else it would be printed and passed over.
 [[gnu::used]] inline const char* __ubsan_default_options() {
-  return "halt_on_error=1:print_stacktrace=1";
+  return "halt_on_error=1:abort_on_error=1:print_stacktrace=1";
 }
 }
 #endif
@@ -194,10 +194,8 @@ class Fuzz {
     const std::uint64_t rounds = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : ~0ULL;
     const auto end = std::chrono::steady_clock::now() + kDuration;
     for (std::uint64_t i = 0; i < rounds && good(); ++i) {
-      if (i % kRoundsOfBatch == 0) {
-        watch.begin_batch();
-        if (wanted == nullptr && std::chrono::steady_clock::now() > end) break;
-      }
+      if (i % kRoundsOfBatch == 0) watch.begin_batch();
+      if (wanted == nullptr && std::chrono::steady_clock::now() > end) break;
       const std::string input = inputs_.next();
       if (one(input, feed) && rng_.one_in(64)) inputs_.remember(input);
     }
