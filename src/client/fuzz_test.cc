@@ -4,7 +4,6 @@
 #include "common/fuzz.h"
 
 #include <fcntl.h>
-#include <google/protobuf/stubs/logging.h>
 #include <sys/mman.h>
 
 #include <map>
