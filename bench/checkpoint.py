@@ -25,6 +25,8 @@ import loaders
 import report
 import sites
 
+from starlane import memory
+
 TENSORS = 20_000  # of the models with many small ones
 FORMATS = {"pt": ("pt", 0), "shards": ("shards", 0), "dcp": ("dcp", 0), "moe pt": ("pt", TENSORS),
            "moe shards": ("shards", TENSORS)}
@@ -145,10 +147,9 @@ def measure(options: argparse.Namespace) -> None:
 
 def fitting(processes: int) -> int:
     """The largest size of which a model and a loaded copy a process fit, with what is stored and cached."""
-    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-    available = next(int(one.split()[1]) * 1024 for one in lines if one.startswith("MemAvailable:"))
+    free = memory.available() or 4 * report.GIB
     size = 2 * report.GIB
-    while size > 128 * report.MIB and size * (2 * processes + 8) > available:
+    while size > 128 * report.MIB and size * (2 * processes + 8) > free:
         size //= 2
     return size
 

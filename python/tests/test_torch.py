@@ -1,9 +1,7 @@
 """starlane.torch against torch and safetensors themselves, on a mount: what they wrote we read, what we write they read."""
 
 import os
-import pathlib
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +18,7 @@ from conftest import run_python
 from torch.utils.serialization import config
 
 import starlane.torch as st
-from starlane import devices
+from starlane import devices, memory
 
 torch.set_num_threads(1)  # OpenMP's barriers spin, and the site runs on the same cores
 
@@ -131,9 +129,9 @@ def counts(tensor):
 @pytest.mark.slow
 def test_over_4_gib(work):
     """zip64, both ways. Of the file's 4.3 GB there are three at a time: in the store, in the node cache, and as a tensor."""
-    available = int(re.search(r"MemAvailable: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) << 10
-    if available < 15 << 30:
-        pytest.skip(f"needs 15 GiB of memory, {available >> 30} are free")
+    free = memory.available()
+    if free is not None and free < 15 << 30:
+        pytest.skip(f"needs 15 GiB of memory, {free >> 30} are free")
     state = {"first": torch.arange(537_000_000), "second": torch.arange(5)}
     st.save(state, work / "huge.pt")
     del state

@@ -5,27 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import pathlib
 
 import torch
+
+from starlane import memory
 
 _HUGE = 2 << 20
 _CHECKED = 64 << 20  # smaller ones are not worth a look at what is free
 _ADVICE_HUGE, _NO_RESERVE = 14, 0x4000  # MADV_HUGEPAGE, MAP_NORESERVE: Python has no names for them before 3.13
-
-
-def available_memory() -> int | None:
-    """Bytes that this process may still use: of the machine, or of its control group if that is less. None: not known."""
-    free: list[int] = []
-    try:
-        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-        free += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-        limit = pathlib.Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        if limit != "max":
-            free.append(int(limit) - int(pathlib.Path("/sys/fs/cgroup/memory.current").read_text()))
-    except (OSError, ValueError):
-        pass
-    return min(free, default=None)
 
 
 class Arena:
@@ -33,7 +20,7 @@ class Arena:
     only. MemoryError: there is not so much memory; said before the kernel would kill somebody."""
 
     def __init__(self, length: int, *, reserve: bool = False):
-        free = available_memory() if length >= _CHECKED and not reserve else None
+        free = memory.available() if length >= _CHECKED and not reserve else None
         if free is not None and length > free:
             raise MemoryError(f"{length} bytes are wanted, {free} are free; load with load_into, or shard by shard")
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (_NO_RESERVE if reserve else 0)
