@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-import checkpoint as common
+import sites
 
 PHASES = ("create", "stat, uncached", "list, uncached", "unlink")
 
@@ -165,7 +165,8 @@ def show(shape: tuple[int, int], rates: dict[str, list[list[float]]]) -> None:
         medians = {who: statistics.median(round_[phase] for round_ in rounds) for who, rounds in rates.items()}
         best = max(value for who, value in medians.items() if who.startswith("JuiceFS"))
         ours = [value / best for who, value in medians.items() if who.startswith("Starlane")]
-        print(f"{name:28}" + "".join(f"{value:20.0f}" for value in medians.values()) + f"{' / '.join(f'{r:.2f}' for r in ours):>16}")
+        ratios = " / ".join(f"{ratio:.2f}" for ratio in ours)
+        print(f"{name:28}" + "".join(f"{value:20.0f}" for value in medians.values()) + f"{ratios:>16}")
 
 
 def main() -> None:
@@ -180,24 +181,22 @@ def main() -> None:
         sys.exit(f"{options.juicefs} is not a program: give the path of juicefs (juicefs.com, community edition)")
     if shutil.which("redis-server") is None:
         sys.exit("redis-server is not installed: JuiceFS keeps its names in it here; `apt install redis-server`")
-    if not common.BINARY.exists():
-        sys.exit(f"{common.BINARY} is not there: build it, or name one by STARLANE_BINARY")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    sites: dict = {}
+    systems: dict = {}
     try:
-        for name, make in (("Starlane", lambda: common.Site(separate=False, passthrough=True)),
-                           ("Starlane, apart", lambda: common.Site(separate=True, passthrough=True)),
+        for name, make in (("Starlane", sites.Site),
+                           ("Starlane, apart", lambda: sites.Site(separate=True)),
                            ("JuiceFS, Redis", lambda: Juice(options.juicefs.resolve(), "redis")),
                            ("JuiceFS, Badger", lambda: Juice(options.juicefs.resolve(), "badger"))):
-            sites[name] = make()
+            systems[name] = make()
         for shape in options.shapes:
-            names, rates = Names(options.files, *shape), {name: [] for name in sites}
+            names, rates = Names(options.files, *shape), {name: [] for name in systems}
             for _ in range(options.runs):
-                for name, site in sites.items():
+                for name, site in systems.items():
                     rates[name].append(names.round(site))
             show(shape, rates)
     finally:
-        for site in sites.values():
+        for site in systems.values():
             site.remove()
     print("\nnames a second; ratio: to the faster JuiceFS of the row")
 
