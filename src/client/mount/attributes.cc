@@ -22,13 +22,16 @@ Result<Believed<Attributes>> MountCore::fetch(View& view, InodeId inode, std::ui
 
 AttributesReply MountCore::attributes_reply(View& view, Node node, const Attributes& attributes,
                                             Nanoseconds valid) {
-  std::optional<DirtyState> dirty;
-  if (attributes.is_regular() && !view.frozen()) {
-    dirty = io_.dirty(view.file(attributes.inode));
-    nodes_.set_shown(node, attributes.version);
-    if (dirty) valid = Nanoseconds::zero();  // how much it takes is known after the commit
-  }
-  return {stat_of(view.view(), attributes, dirty), valid};
+  if (!attributes.is_regular() || view.frozen())
+    return {stat_of(view.view(), attributes, std::nullopt), valid};
+  const auto dirty = io_.dirty(view.file(attributes.inode));
+  if (dirty) valid = Nanoseconds::zero();  // how much it takes is known after the commit
+  // Committed since `attributes` were looked up: then they are older than what is not dirty now.
+  const auto newer = dirty ? std::nullopt : names_.attributes(*view.attached, attributes.inode);
+  const bool overtaken = newer && newer->value.version > attributes.version;
+  const Attributes& shown = overtaken ? newer->value : attributes;
+  nodes_.set_shown(node, shown.version);
+  return {stat_of(view.view(), shown, dirty), valid};
 }
 
 Result<AttributesReply> MountCore::get_attributes(const Caller& caller, Node node,

@@ -11,9 +11,11 @@ namespace {
 /// expected.
 constexpr std::size_t kRemembered = 256;
 
-Result<Row> decode_row(std::string_view key, std::string_view stored) {
+/// Of a row as it is stored, whose memory becomes the value's: a commit reads some ten of them.
+Result<Row> decode_row(std::string_view stored_key, std::string&& stored) {
   const Version version = SL_TRY(version_of(stored));
-  return Row{std::string(key), std::string(stored.substr(kRowHeaderBytes)), version};
+  return Row{std::string(stored_key.substr(1)), std::move(stored.erase(0, kRowHeaderBytes)),
+             version};
 }
 
 std::vector<std::string_view> views_of(const std::vector<std::string>& keys) {
@@ -22,23 +24,25 @@ std::vector<std::string_view> views_of(const std::vector<std::string>& keys) {
 
 }  // namespace
 
-Result<std::optional<Row>> Transaction::read(std::string_view key,
+Result<std::optional<Row>> Transaction::read(std::string&& stored_key,
                                              std::optional<std::string>&& stored) {
   if (!stored) {
-    remember(key, kAbsent);
+    remember(std::move(stored_key), kAbsent);
     return std::optional<Row>();
   }
-  Row row = SL_TRY(decode_row(key, *stored));
-  remember(key, row.version);
+  Row row = SL_TRY(decode_row(stored_key, *std::move(stored)));
+  remember(std::move(stored_key), row.version);
   return std::optional<Row>(std::move(row));
 }
 
-void Transaction::remember(std::string_view key, Version version) {
-  if (read_.size() < kRemembered) read_[row_key(key)] = version;
+void Transaction::remember(std::string&& stored_key, Version version) {
+  if (read_.size() < kRemembered) read_.insert_or_assign(std::move(stored_key), version);
 }
 
 Result<std::optional<Row>> Transaction::get(std::string_view key) {
-  return read(key, SL_TRY(intent_.snapshot->view->get(row_key(key))));
+  std::string stored_key = row_key(key);
+  auto stored = SL_TRY(intent_.snapshot->view->get(stored_key));
+  return read(std::move(stored_key), std::move(stored));
 }
 
 Result<std::vector<std::optional<Row>>> Transaction::get_many(
@@ -50,7 +54,7 @@ Result<std::vector<std::optional<Row>>> Transaction::get_many(
   std::vector<std::optional<Row>> out;
   out.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i)
-    out.push_back(SL_TRY(read(keys[i], std::move(stored[i]))));
+    out.push_back(SL_TRY(read(std::move(stored_keys[i]), std::move(stored[i]))));
   return out;
 }
 
@@ -59,7 +63,7 @@ Result<std::vector<Row>> Transaction::scan(const ScanOptions& options) {
   if (options.limit == 0) return out;
   Status bad;
   const auto visit = [&](std::string_view key, std::string_view stored) {
-    Result<Row> row = decode_row(key.substr(1), stored);
+    Result<Row> row = decode_row(key, std::string(stored));
     if (row.ok())
       out.push_back(std::move(*row));
     else

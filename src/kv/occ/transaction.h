@@ -37,8 +37,8 @@ class Transaction final : public kv::Transaction {
   Status commit(Durability durability) override;
 
  private:
-  Result<std::optional<Row>> read(std::string_view key, std::optional<std::string>&& stored);
-  void remember(std::string_view key, Version version);
+  Result<std::optional<Row>> read(std::string&& stored_key, std::optional<std::string>&& stored);
+  void remember(std::string&& stored_key, Version version);
   void change(std::string_view key, TotalChange change);
 
   Resolver& resolver_;
