@@ -66,7 +66,10 @@ class Mutator {
  private:
   static constexpr std::size_t kLongest = 64 << 10, kMost = 1024;
 
-  const std::string& any() { return pool_[rng_.below(pool_.size())]; }
+  /// Half of them seeds: what is remembered may be easy to take.
+  const std::string& any() {
+    return pool_[rng_.below(own_ != 0 && rng_.one_in(2) ? own_ : pool_.size())];
+  }
   std::size_t place(const std::string& bytes) { return rng_.below(bytes.size() + 1); }
 
   void mutate(std::string& bytes) {

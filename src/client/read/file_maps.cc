@@ -12,6 +12,9 @@ constexpr std::size_t kOlderVersions = 4;
 
 /// Puts an entry over those before it. protocol: it names bytes that cannot be.
 Status add_entry(const pb::SliceEntry& entry, ChunkMap& chunk) {
+  if (!pb::SliceEntry::Kind_IsValid(entry.kind()))
+    return Status(Errc::protocol,
+                  "slice " + std::to_string(entry.slice()) + " is of no known kind");
   const std::uint64_t end = std::uint64_t{entry.position()} + entry.length();
   const bool stored =
       entry.kind() == pb::SliceEntry::DATA || entry.kind() == pb::SliceEntry::ORIGIN;
