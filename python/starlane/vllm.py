@@ -9,6 +9,7 @@ with them, and how it finds the files of a model, is vLLM's own code. Files of o
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -31,6 +32,8 @@ class Loader(DefaultModelLoader):  # type: ignore[misc, unused-ignore]
     threads: that read at once. device: "cpu" (vLLM moves tensors to its device), or the device itself, "cuda": then each shard
     goes there through pinned memory, and lies there whole until vLLM has taken its tensors."""
 
+    counter_before_loading_weights: float  # vLLM's: it logs how long it took since then
+
     def __init__(self, load_config: LoadConfig):
         options = load_config.model_loader_extra_config
         options = dict(options) if isinstance(options, dict) else {}
@@ -49,6 +52,8 @@ class Loader(DefaultModelLoader):  # type: ignore[misc, unused-ignore]
         if not use_safetensors:
             yield from super()._get_weights_iterator(source)
             return
+        if self.counter_before_loading_weights == 0.0:
+            self.counter_before_loading_weights = time.perf_counter()
         for file in sorted(files):
             for name, tensor in self._tensors(file):
                 yield source.prefix + name, tensor

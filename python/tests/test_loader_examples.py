@@ -1,4 +1,4 @@
-"""examples/dcp, examples/webdataset and examples/vllm, run as their READMEs say."""
+"""examples/dcp and examples/webdataset, run as their READMEs say; examples/vllm is in test_vllm.py."""
 
 import json
 import os
