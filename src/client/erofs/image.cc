@@ -32,7 +32,9 @@ Result<std::string> packed_xattrs(const TreeNode& node) {
   std::string packed;
   if (!node.rest || node.rest->xattrs.empty()) return packed;
   packed.resize(sizeof(XattrHeader));
-  for (const auto& [name, value] : node.rest->xattrs) {
+  for (const auto& xattr : node.rest->xattrs) {
+    const auto& name = xattr.first;
+    const auto& value = xattr.second;
     const auto prefix = std::find_if(kPrefixes.begin(), kPrefixes.end(), [&](const Prefix& known) {
       return name.starts_with(known.text);
     });

@@ -87,10 +87,12 @@ namespace {
 /// Whether the server, asked now, would do what it will do with the commit. What it might refuse,
 /// or answer with more than was asked for, is asked for at once.
 bool can_be_put_off(const Attributes& known, const SetStat& change) {
-  const bool more = change.length || change.ctime || change.kill_privileges;
-  const bool owner = change.uid || change.gid;
-  const bool takes_privileges = owner && (known.mode & (S_ISUID | S_ISGID)) != 0;
-  return known.is_regular() && known.flags == 0 && !known.has_xattrs && !more && !takes_privileges;
+  const bool more = change.length || change.ctime;
+  // The kernel asks for it with every change of owner; of most files there is nothing to take.
+  const bool takes = change.uid || change.gid || change.kill_privileges;
+  const bool privileged = (known.mode & (S_ISUID | S_ISGID)) != 0;
+  return known.is_regular() && known.flags == 0 && !known.has_xattrs && !more &&
+         !(takes && privileged);
 }
 
 }  // namespace

@@ -32,12 +32,13 @@ class Quota final : public NoMeta {
     return {};
   }
   /// A commit that makes so much of the lane the file's.
-  void commit(std::uint64_t bytes) {
+  void spend(std::uint64_t bytes) {
     MutexLock lock(m_);
     ASSERT_LE(bytes, lane_);
     lane_ -= bytes;
   }
   std::uint64_t lane() { return MutexLock(m_), lane_; }
+  int calls() { return MutexLock(m_), calls_; }
 
   Mutex m_;
   std::uint64_t free_ SL_GUARDED_BY(m_) = 1000;
@@ -56,7 +57,7 @@ class EscrowTest : public testing::Test {
     return room;
   }
   void commit(std::uint64_t bytes, std::uint64_t over_data = 0) {
-    quota.commit(bytes - over_data);
+    quota.spend(bytes - over_data);
     dirty -= bytes;
   }
 
@@ -74,7 +75,7 @@ TEST_F(EscrowTest, PromisesNoMoreThanThereIs) {
 
 TEST_F(EscrowTest, AsksSeldom) {
   for (int i = 0; i < 500; ++i) EXPECT_TRUE(write(1));
-  EXPECT_LE(quota.calls_, 6);
+  EXPECT_LE(quota.calls(), 6);
 }
 
 TEST_F(EscrowTest, WhatWasWrittenOverDataIsRoomAgain) {
@@ -109,19 +110,19 @@ TEST_F(EscrowTest, WhatIsNotPromisedIsReturned) {
 TEST_F(EscrowTest, AnotherSessionBeginsAnew) {
   EXPECT_TRUE(write(100));
   const Attachment next{SessionId(2), 2, false};
-  const int before = quota.calls_;
+  const int before = quota.calls();
   EXPECT_TRUE(escrow.promise(kBranch, next, 1));
-  EXPECT_GT(quota.calls_, before);
+  EXPECT_GT(quota.calls(), before);
 }
 
 TEST_F(EscrowTest, WithoutAQuotaOrAServerNothingIsRefused) {
   quota.limited_ = false;
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(write(1'000'000));
-  EXPECT_EQ(quota.calls_, 1);
+  EXPECT_EQ(quota.calls(), 1);
   escrow.tick(system_clock().boot() + std::chrono::seconds(3));
-  EXPECT_EQ(quota.calls_, 2) << "it may have one by now";
+  EXPECT_EQ(quota.calls(), 2) << "it may have one by now";
   escrow.tick(system_clock().boot() + std::chrono::seconds(6));
-  EXPECT_EQ(quota.calls_, 2) << "nobody writes";
+  EXPECT_EQ(quota.calls(), 2) << "nobody writes";
   quota.away_ = true;
   const Attachment next{SessionId(2), 2, false};
   EXPECT_TRUE(escrow.promise(kBranch, next, 1'000'000));

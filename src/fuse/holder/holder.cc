@@ -58,6 +58,7 @@ bool same_file(const char* path, int fd) {
          named.st_ino == open.st_ino;
 }
 
+void log(const char* text) { ::dprintf(STDERR_FILENO, "%s", text); }
 template <typename... Values>
 void log(const char* format, Values... values) {
   ::dprintf(STDERR_FILENO, format, values...);
