@@ -182,7 +182,7 @@ void put(MutableByteSpan image, std::uint64_t at, const T& value) {
   std::memcpy(image.data() + at, &value, sizeof value);
 }
 void put(MutableByteSpan image, std::uint64_t at, std::string_view text) {
-  std::memcpy(image.data() + at, text.data(), text.size());
+  std::ranges::copy(bytes_of(text), image.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
 void Writer::write_super(MutableByteSpan image, std::uint64_t data_blocks) const {
