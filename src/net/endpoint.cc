@@ -23,6 +23,7 @@ Result<Endpoint> parse_tcp(std::string_view text, std::string_view rest) {
   } else if (host.find(':') != std::string_view::npos) {
     return malformed(text);
   }
+  if (host.find_first_of("[]") != std::string_view::npos) return malformed(text);
   const std::string_view digits = rest.substr(colon + 1);
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);

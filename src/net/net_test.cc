@@ -27,9 +27,9 @@ TEST(Endpoint, ParsesWhatItPrints) {
 }
 
 TEST(Endpoint, RefusesWhatIsNone) {
-  for (const char* text :
-       {"", "unix:", "unix:relative", "tcp:", "tcp:host", "tcp:host:", "tcp::1", "tcp:host:65536",
-        "tcp:host:-1", "tcp:host:7x", "tcp:::1:7", "tcp:[]:7", "tcp:[::1:7", "loop:", "http://x"}) {
+  for (const char* text : {"", "unix:", "unix:relative", "tcp:", "tcp:host", "tcp:host:", "tcp::1",
+                           "tcp:host:65536", "tcp:host:-1", "tcp:host:7x", "tcp:::1:7", "tcp:[]:7",
+                           "tcp:[[]]:7", "tcp:a]:7", "tcp:[::1:7", "loop:", "http://x"}) {
     EXPECT_EQ(Endpoint::parse(text).code(), Errc::invalid) << text;
   }
   EXPECT_EQ(Endpoint::parse(std::string("unix:/a\0b", 9)).code(), Errc::invalid);
