@@ -135,15 +135,13 @@ class Site:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
-class Given:
-    """A directory on a mount that somebody else runs, and the command that makes it cold."""
-
-    site = None
+class Given(Local):
+    """A directory of this program's own on a mount that somebody else runs, and the command that makes it cold."""
 
     def __init__(self, path: str, command: str):
         if not os.access(path, os.W_OK):
             sys.exit(f"{path} is no directory that can be written; give one in a volume of a mount that runs")
-        self.path = pathlib.Path(tempfile.mkdtemp(prefix="starlane-bench-", dir=path))
+        super().__init__(path)
         self._command = command
 
     def cold(self) -> None:
@@ -153,12 +151,3 @@ class Given:
             if time.monotonic() > deadline:
                 sys.exit(f"{self.path} did not come back after: {self._command}")
             time.sleep(0.1)
-
-    def warm(self) -> None:
-        _read_all(self.path)
-
-    def meter(self) -> dict[str, float]:
-        return {}
-
-    def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)

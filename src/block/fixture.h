@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "block/record.h"
 #include "block/store.h"
 #include "codec/crc32c.h"
 #include "common/rng.h"
@@ -50,6 +51,12 @@ class Bytes {
 
 inline BlockId block_id(std::uint64_t slice, std::uint32_t index = 0, std::uint64_t owner = 7) {
   return {BranchId(owner), SliceId(slice), index};
+}
+
+inline std::vector<std::byte> page_of(const RecordHeader& header) {
+  std::vector<std::byte> page(kPage);
+  encode(header, page);
+  return page;
 }
 
 /// The one content that a block of this id and length may ever have.

@@ -28,12 +28,6 @@ RecordHeader example() {
   return header;
 }
 
-std::vector<std::byte> page_of(const RecordHeader& header) {
-  std::vector<std::byte> page(kPage);
-  encode(header, page);
-  return page;
-}
-
 TEST(Format, RecordHeaderGoldenBytes) {
   const auto page = page_of(example());
   EXPECT_EQ(hex(ByteSpan(page).first(136)),

@@ -34,12 +34,6 @@ RecordHeader random_header(Rng& rng) {
   return header;
 }
 
-std::vector<std::byte> page_of(const RecordHeader& header) {
-  std::vector<std::byte> page(kPage);
-  encode(header, page);
-  return page;
-}
-
 bool same(const RecordHeader& x, const RecordHeader& y) {
   return x.kind == y.kind && x.salt == y.salt && x.sequence == y.sequence && x.block == y.block &&
          x.entry == y.entry;

@@ -1,8 +1,10 @@
 #include "cli/command.h"
 
+#include <cerrno>
 #include <cstdio>
 
 #include "cli/terminal.h"
+#include "common/errno.h"
 #include "common/log.h"
 #include "wire/roles.h"
 
@@ -60,6 +62,14 @@ Result<std::unique_ptr<wire::Connection>> Program::connect() const {
   }
   const wire::Site here = SL_TRY(site());
   return wire::Connection::open(wire::address_of(here));
+}
+
+Status not_unmounted(const std::string& mountpoint, int error) {
+  if (error == EINVAL) return Status(Errc::invalid, mountpoint + " is not a mount");
+  if (error == EBUSY)
+    return Status(Errc::busy,
+                  mountpoint + " is in use; `fuser -vm " + mountpoint + "` says by whom");
+  return system_error("cannot unmount " + mountpoint, error);
 }
 
 int Program::run(int argc, char** argv) {

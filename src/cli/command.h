@@ -48,6 +48,9 @@ class Program {
   Status outcome_;
 };
 
+/// What umount2(2) said of a mountpoint.
+Status not_unmounted(const std::string& mountpoint, int error);
+
 /// not_found, with the name, when there is none.
 Result<pb::Volume> volume_named(MetaService& meta, const std::string& name);
 

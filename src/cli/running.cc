@@ -421,11 +421,7 @@ Status umount(const std::string& mountpoint) {
     return Status(Errc::not_permitted,
                   "only root can unmount it, or fusermount3, which is not installed");
   }
-  if (errno == EINVAL) return Status(Errc::invalid, mountpoint + " is not a mount");
-  if (errno == EBUSY)
-    return Status(Errc::busy,
-                  mountpoint + " is in use; `fuser -vm " + mountpoint + "` says by whom");
-  return system_error("cannot unmount " + mountpoint, errno);
+  return not_unmounted(mountpoint, errno);
 }
 
 std::shared_ptr<Arguments> with_role(CLI::App* command, std::initializer_list<RoleKind> roles,

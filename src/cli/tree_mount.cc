@@ -138,10 +138,8 @@ Status umount_version(const std::string& where) {
   if (found.f_type != kErofsMagic)
     return {Errc::invalid, where + " is not where `dataset mount` mounted something"};
   if (::umount2(where.c_str(), UMOUNT_NOFOLLOW) == 0) return {};
-  if (errno == EBUSY)
-    return {Errc::busy, where + " is in use; `fuser -vm " + where + "` shows by whom"};
-  if (errno == EPERM) return {Errc::not_permitted, "unmounting needs root: run it with sudo"};
-  return system_error("cannot unmount " + where, errno);
+  return errno == EPERM ? Status(Errc::not_permitted, "unmounting needs root: run it with sudo")
+                        : not_unmounted(where, errno);
 }
 
 }  // namespace

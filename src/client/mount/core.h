@@ -162,10 +162,10 @@ class MountCore final : public Vfs, private SessionListener {
                                 const SetStat& change);
   Result<Attributes> send_attributes(View& view, const Caller& caller, InodeId inode,
                                      const SetStat& change);
-  /// After a change of content that the server made by itself.
   std::optional<Attributes> put_off(View& view, FileKey file, const SetStat& asked);
   /// Before a change whose outcome depends on what was put off.
   void send_put_off(FileKey file);
+  /// After a change of content that the server made by itself.
   void content_changed(View& view, OpenFile& file, std::uint64_t previous, const Attributes& now);
 
   // ---- Entries (entries.cc) ----
